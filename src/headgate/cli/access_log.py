@@ -20,12 +20,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import msgspec
 
 from headgate.cli.output import decode_with_escapes, printable
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, fail_if, reason_of
 
 FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto detects the format of each line, and combined includes Common."""
@@ -65,8 +65,8 @@ Request = tuple[float, bytes]
 class Parser(Protocol):
     """Parses the lines of one format."""
 
-    def parse(self, line: bytes) -> Request:
-        """Parse one line, without its line end; raises `Malformed`."""
+    def parse(self, line: bytes) -> Request | None:
+        """Parse one line, without its line end; None for a request that does not count. Raises `Malformed`."""
         ...
 
     def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
@@ -75,40 +75,49 @@ class Parser(Protocol):
 
 
 class _Line(msgspec.Struct):
-    """The keys that are used of a JSON line."""
+    """The keys that are used of a JSON line; `client`, `domain` and `reason` are those of a gate's access log."""
 
     time: int | float | str
-    identifier: str | int
+    identifier: str | int | None = None
+    client: Any = None
+    domain: Any = None
+    reason: Any = None
 
 
-_LINE = list(_Line.__annotations__.items())
+_LINE: list[Any] = [(name, kind, None) for name, kind in _Line.__annotations__.items()]
+_LINE[0] = _LINE[0][:2]  # the time has no default
+_NOT_DECIDED = frozenset({"advice", "local", "malformed", "limit", "client_limit", "deny"})
+"""Reasons of a gate for answers to requests that no rule sees."""
 
 
 class Malformed(ValueError):
     """A line that cannot be parsed; the message has the reason."""
 
 
-def parser(form: str, field: str | None = None) -> Parser:
+def parser(form: str, field: str | None = None, domain: str | None = None) -> Parser:
     """Return the parser of the format `form`: auto, combined (includes Common) or jsonl.
 
-    `field` names the identifier: for JSON lines a key, by default `identifier`; for the others a field of the line, by
-    default `host`. Raises `ConfigurationError` for an unknown field.
+    `field` names the identifier: for JSON lines a key, by default `identifier`, or `client` where that is null; for the
+    others a field of the line, by default `host`. With `domain`, only requests of that domain count. Raises
+    `ConfigurationError` for an unknown field.
     """
     if form == "jsonl":
-        return _JsonLines(field or "identifier")
+        return _JsonLines(field or "identifier", domain)
     if form == "combined":
+        fail_if(domain is not None, "--domain requires JSON lines; the Combined format does not name domains")
         return _Combined(field or "host")
-    return _Auto(field)
+    return _Auto(field, domain)
 
 
 class _Auto:
     """Lines that begin with a brace are JSON, all others are Common or Combined."""
 
-    def __init__(self, field: str | None) -> None:
+    def __init__(self, field: str | None, domain: str | None) -> None:
         self._field = field
+        self._domain = domain
         self._parsers: dict[bool, Parser] = {}
 
-    def parse(self, line: bytes) -> Request:
+    def parse(self, line: bytes) -> Request | None:
         return self._of(is_json=line.startswith(b"{")).parse(line)
 
     def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
@@ -118,7 +127,7 @@ class _Auto:
     def _of(self, *, is_json: bool) -> Parser:
         found = self._parsers.get(is_json)
         if found is None:
-            found = self._parsers[is_json] = parser("jsonl" if is_json else "combined", self._field)
+            found = self._parsers[is_json] = parser("jsonl" if is_json else "combined", self._field, self._domain)
         return found
 
 
@@ -183,32 +192,43 @@ def _date(text: bytes) -> float:
 class _JsonLines:
     """JSON lines with a time and an identifier."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, domain: str | None) -> None:
+        self._field = field
+        self._domain = domain
         if field == "time":
             raise ConfigurationError("'time' cannot identify a client; name another key with --identify")
-        named = msgspec.defstruct("Line", _LINE, bases=(_Line,), rename={"identifier": field})
+        keys = {name: f"({name})" if name == field else name for name in _Line.__struct_fields__}
+        named = msgspec.defstruct("Line", _LINE, bases=(_Line,), rename=keys | {"identifier": field})
         self._type = cast("type[_Line]", named)
         self._decoder = msgspec.json.Decoder(self._type)
 
-    def parse(self, line: bytes) -> Request:
+    def parse(self, line: bytes) -> Request | None:
         try:
-            record = _record(line, self._decoder, self._type)
-            return _request(record)
+            return self._request(_record(line, self._decoder, self._type))
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             raise Malformed(f"not a JSON line of a log: {error}") from None
 
     def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
         try:
-            return list(map(_request, map(self._decoder.decode, batch)))
+            requests = list(map(self._request, map(self._decoder.decode, batch)))
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             return None
+        return [request for request in requests if request is not None]
 
-
-def _request(record: _Line) -> Request:
-    moment = _time(record.time) if isinstance(record.time, str) else float(record.time)
-    if not math.isfinite(moment):
-        raise Malformed("the time is not finite")
-    return moment, _identifier_bytes(str(record.identifier))
+    def _request(self, record: _Line) -> Request | None:
+        moment = _time(record.time) if isinstance(record.time, str) else float(record.time)
+        if not math.isfinite(moment):
+            raise Malformed("the time is not finite")
+        if self._domain is not None and record.domain != self._domain:
+            return None
+        identifier = record.identifier
+        if identifier is None:  # of a gate, for a request that matches no domain
+            if isinstance(record.reason, str) and record.reason in _NOT_DECIDED:
+                return None
+            identifier = record.client
+            if not isinstance(identifier, str):
+                raise Malformed(f"the key {self._field} is missing")
+        return moment, _identifier_bytes(str(identifier))
 
 
 def _record(line: bytes, decoder: msgspec.json.Decoder[_Line], line_type: type[_Line]) -> _Line:
@@ -365,7 +385,9 @@ class RequestLog:
             try:
                 if len(text) > MAX_LINE_SIZE:
                     raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
-                self.add(*parser.parse(text))
+                request = parser.parse(text)
+                if request is not None:
+                    self.add(*request)
             except Malformed as error:
                 self.malformed += 1
                 sentence = f"line {number}: {error}: {printable(decode_with_escapes(text[:_SHOWN]))}"

@@ -43,7 +43,7 @@ _DIGITS = 3
 _TOP = 10
 _STEP = 65_536
 _POLICIES: Final = {"draft": Policy.draft, "chromium": Policy.chromium}
-_OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field"})
+_OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field", "domain"})
 _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
 _JITTER: Final = Parsed("number", number("a number", 0, 1))
 _EXAMPLE: Final = '{"t": 0, "url": "https://example.com/", "status": 503}'
@@ -164,6 +164,7 @@ def _parse_draw(text: str) -> float:
     metavar="FIELD",
     help="Field that identifies clients: host, user, agent …; in JSON any key.  [default: host, in JSON identifier]",
 )
+@click.option("--domain", metavar="NAME", help="Only requests of this domain, in the access log of a gate.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--verbose", is_flag=True, help="Print each malformed line on stderr.")
 @click.option("--throttle", is_flag=True, help="Apply an agent's throttle instead of a rule.")
@@ -187,6 +188,7 @@ def replay(
     max_delay: float,
     form: str,
     field: str | None,
+    domain: str | None,
     as_json: bool,
     verbose: bool,
     throttle: bool,
@@ -197,9 +199,9 @@ def replay(
 ) -> None:
     """Apply a rule, or the throttle, to a log, and print the result.
 
-    FILE is an access log in the Common or Combined format, or JSON lines with "time" (seconds since 1970, or ISO
-    8601) and "identifier"; in any order, plain or gzip; - reads standard input. If all times are whole seconds, the
-    requests of a client in a second are spread evenly over it.
+    FILE is the access log of a gate or another server, in the Common or Combined format, or JSON lines with "time"
+    (seconds since 1970, or ISO 8601) and "identifier"; in any order, plain or gzip; - reads standard input. If all
+    times are whole seconds, the requests of a client in a second are spread evenly over it.
 
     \b
     headgate replay --rule '10/s burst 20' /var/log/nginx/access.log
@@ -215,9 +217,9 @@ def replay(
     if throttle:
         _replay_throttle(file, policy=policy, jitter=jitter, draw=draw)
         return
-    domain = Domain("replay", tuple(map(Rule.parse, rules)), algorithm)
-    outcome = Replay(domain.rules, algorithm, max_delay=max_delay)
-    log = _read_log(file, parser(form, field), verbose=verbose)
+    checked = Domain("replay", tuple(map(Rule.parse, rules)), algorithm)
+    outcome = Replay(checked.rules, algorithm, max_delay=max_delay)
+    log = _read_log(file, parser(form, field, domain), verbose=verbose)
     with progress("replaying", len(log)) as advance:
         outcome.play(log, advance)
     report = outcome.report(log)

@@ -31,6 +31,7 @@ _KEYS: Final = (
     "limit.concurrency.healthy_latency",
     "advice.capacity",
     "advice.mode=--advice-mode",
+    "log.access=--access-log",
 )
 """The keys that have a flag."""
 

@@ -14,6 +14,7 @@ from msgspec import Meta, field
 
 from headgate.config.advice_section import AdviceSection
 from headgate.config.limit_section import Limit
+from headgate.config.log_section import LogSection
 from headgate.config.origin_section import OriginSection
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
@@ -489,6 +490,8 @@ class Configuration(ConfigSection, frozen=True):
     """The prefetch proxy: `headgate proxy`."""
     admin: AdminSection = AdminSection()
     """The admin listeners of all servers."""
+    log: LogSection = LogSection()
+    """Access log and program log."""
 
     @property
     def origins(self) -> tuple[OriginSection, ...]:

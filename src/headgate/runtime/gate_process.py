@@ -26,6 +26,9 @@ from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
+from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.identify import client_address
+from headgate.runtime.access_log import AccessLog, AccessLogCounters
 from headgate.runtime.gate_advice import (
     AdvicePublication,
     AdviceReport,
@@ -71,6 +74,8 @@ from headgate.runtime.worker_main import Send, run_worker
 
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
 _FILE_CHECK_INTERVAL: Final = 2.0
+_LOG_TIMEOUT: Final = 1.0
+"""Seconds to wait for the last lines of the access log at the end."""
 
 
 class GateConfiguration(msgspec.Struct, frozen=True):
@@ -89,6 +94,8 @@ class GateConfiguration(msgspec.Struct, frozen=True):
     """Whether the master of the supervisor knows identifiers, and may hold them."""
     number: int = 0
     """Which of several workers it is for; the first one logs what becomes of masters elsewhere."""
+    log_key: bytes = msgspec.field(default_factory=lambda: os.urandom(32))
+    """The key of hashed identifiers in the access log."""
     advice: AdvicePublication | None = None
     """What the supervisor publishes as traffic advice, if it computes that."""
 
@@ -106,6 +113,7 @@ class GateProcess(Backend):
         self._endpoints = configuration.endpoints
         self._send = send
         self._reported = (0, 0)
+        self._log_dropped = 0  # of the access log before its last opening
         self._bus, self._holds = configuration.bus, configuration.holds
         self._number = configuration.number
         require_gate(tree)
@@ -132,8 +140,9 @@ class GateProcess(Backend):
                 buffer_response=tree.gate.buffer_response,
                 bounds=fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None),
                 concurrency=concurrency_settings(tree, self._number),
-                observe=self._meter.count,
             )
+            self._access_log: AccessLog | None = None
+            self._log_requests(self._open_access_log(configuration))
             self._watch = ConcurrencyWatch(log)
         except BaseException:
             if self._link is not None:
@@ -214,6 +223,8 @@ class GateProcess(Backend):
             with suppress(asyncio.CancelledError):
                 await task
         await self._gateway.drain(0)
+        if self._access_log is not None:
+            self._access_log.close(_LOG_TIMEOUT)
         await self._snapshots.close()
         await self.store.close()
         if self._link is not None:
@@ -232,6 +243,7 @@ class GateProcess(Backend):
         contexts = [client_tls(origin) for origin in tree.origins]
         for keys in self._keys.values():
             keys.reload(tree.certificates)
+        access_log = await asyncio.to_thread(self._open_access_log, configuration)
         self._gateway.origins.configure(tree.origins, contexts)
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         kept = domains_with_kept_holds(tree, self._composed, composed)
@@ -251,6 +263,7 @@ class GateProcess(Backend):
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_policy()
         self._gateway.buffers.configure(requests=tree.gate.buffer_requests, response=tree.gate.buffer_response)
+        self._log_requests(access_log)
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
 
     async def state(self, *, whole: bool) -> GateState:
@@ -303,7 +316,31 @@ class GateProcess(Backend):
         if self.gatekeeper.master is not None:
             totals = MasterTotals.of(self.gatekeeper.master)
             counters |= read_counters(("master", totals)) | self.store.counters()
+        dropped = self._log_dropped + (self._access_log.dropped if self._access_log is not None else 0)
+        counters |= read_counters(("access_log", AccessLogCounters(dropped)))
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
+
+    def _open_access_log(self, configuration: GateConfiguration) -> AccessLog | None:
+        tree = configuration.tree
+        if not tree.log.access:
+            return None
+        trusted = client_address(tree.gate.trusted_proxies, fields=tree.gate.forwarding_fields)
+        return AccessLog(tree.log, trusted, configuration.log_key, log=log)
+
+    def _log_requests(self, access_log: AccessLog | None) -> None:
+        """Count each request, and log it from now on in `access_log`, if there is one."""
+        if self._access_log is not None:
+            self._log_dropped += self._access_log.dropped
+            self._access_log.close()
+        self._access_log = access_log
+        count, add = self._meter.count, access_log.add if access_log is not None else None
+
+        def count_and_log(record: RequestRecord) -> None:
+            count(record)
+            assert add is not None
+            add(record)
+
+        self._gateway.observe = count_and_log if add is not None else count
 
     def _build_policy(self) -> GatewayPolicy:
         return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=log)

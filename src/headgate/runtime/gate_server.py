@@ -5,6 +5,7 @@ forwards no request. The bus to that master is a socket in a private directory, 
 """
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states
 from headgate.observe.state import ended_state
 from headgate.origin.gateway.meter import RequestCounters
 from headgate.origin.gateway.record import GatewayCounters
+from headgate.runtime.access_log import AccessLogCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval
@@ -49,7 +51,13 @@ from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 
-GATE_GROUPS: Final = (*GATEKEEPER_GROUPS, ("", RequestCounters), ("gateway", GatewayCounters), ("master", MasterTotals))
+GATE_GROUPS: Final = (
+    *GATEKEEPER_GROUPS,
+    ("", RequestCounters),
+    ("gateway", GatewayCounters),
+    ("access_log", AccessLogCounters),
+    ("master", MasterTotals),
+)
 """The groups of counters of a gate without a store."""
 
 
@@ -81,6 +89,7 @@ class _GateServer(Server):
         self._tree = tree
         self._endpoints: tuple[Endpoint, ...] = ()
         self._demo_origin = ""
+        self._log_key = os.urandom(32)  # the hashes of clients stay the same over reloads
         self._store: MasterStore
 
     async def start(self) -> None:
@@ -92,7 +101,12 @@ class _GateServer(Server):
             self._demo_origin = await origin.start()
             self._tree = self._with_demo_origin(self._tree)
         self._endpoints = tuple(reserve_endpoints(self._tree, self.closing.enter_context(ExitStack())))
-        configuration = GateConfiguration(self._tree, self._endpoints, snapshot=snapshot_file(self._tree, self._file))
+        configuration = GateConfiguration(
+            self._tree,
+            self._endpoints,
+            snapshot=snapshot_file(self._tree, self._file),
+            log_key=self._log_key,
+        )
         gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
         self.backend, self._store = gate, gate.store
         self.closing.push_async_callback(self.backend.close)
@@ -134,12 +148,13 @@ class _GateServer(Server):
     async def reload(self) -> None:
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
-        await self.backend.reload(GateConfiguration(tree, self._endpoints))
+        await self.backend.reload(GateConfiguration(tree, self._endpoints, log_key=self._log_key))
         rest = restart_note(self._tree, tree, RESTART_KEYS)
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
         log_warnings(tree, log)
         sources = [*([file] if file else []), *(["the certificates"] if tree.certificates else [])]
+        sources += ["the access log"] if tree.log.access else []
         what = (
             f"{' and '.join(sources)} read again"
             if sources

@@ -8,17 +8,20 @@ import io
 import os
 import queue
 import select
+import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from typing import Final
 
 from msgspec import Struct
 
+from headgate.errors import reason_of
+
 _MAX_QUEUED: Final = 1000
 """Lines queued for the reader of stderr."""
-_MAX_LINE_SIZE: Final = 4095
+MAX_LINE_SIZE: Final = 4095
 """Bytes; with its end, as many as a pipe writes atomically (pipe(7)), so lines of several processes are not mixed."""
 _CLOSE_TIMEOUT: Final = 1.0
 """Seconds to wait for the last lines at the end."""
@@ -31,26 +34,107 @@ class LogCounters(Struct):
     """Log lines dropped: stderr was read too slowly."""
 
 
+class LineWriter:
+    """Writes lines to a descriptor, in a thread that ends with `close` or the process.
+
+    `report` gets a line, in that thread, when writing fails, and when it is possible again. With `closes`, the thread
+    closes the descriptor at its end.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        *,
+        max_queued: int,
+        report: Callable[[str], None] = lambda _: None,
+        closes: bool = False,
+    ) -> None:
+        self.lost = 0
+        """Lines that could not be written."""
+        self._descriptor = descriptor
+        self._report = report
+        self._closes = closes
+        self.is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        """Whether it is a file, to which the system appends blocks of any size whole."""
+        self._is_failing = self._is_cut = self._is_closed = False
+        self._queue: queue.Queue[Sequence[bytes]] = queue.Queue(max_queued)
+        self._thread = threading.Thread(target=self._run, name="headgate-log", daemon=True)
+        self._thread.start()
+
+    def put(self, lines: Sequence[bytes]) -> bool:
+        """Queue lines, each with its line end, or blocks of lines; returns false if the queue is full. Never waits."""
+        try:
+            self._queue.put_nowait(lines)
+        except queue.Full:
+            return False
+        return True
+
+    def close(self, timeout: float = 0) -> None:
+        """Have the thread end after it has written what is queued, and wait for that for at most `timeout` seconds."""
+        self._is_closed = True
+        with suppress(queue.Full):
+            self._queue.put((), timeout=timeout) if timeout else self._queue.put_nowait(())
+        if timeout:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        """Write until the end; the body of the thread."""
+        while not self._is_closed or not self._queue.empty():
+            lines = self._queue.get()
+            if self.is_file:
+                self._write(b"".join(lines))
+                continue
+            block = b""
+            for line in lines:
+                if len(block) + len(line) > MAX_LINE_SIZE + 1:
+                    self._write(block)
+                    block = b""
+                block += line
+            self._write(block)
+        if self._closes:
+            os.close(self._descriptor)
+
+    def _write(self, block: bytes) -> None:
+        """Write whole lines, or count those that cannot be written."""
+        # After a line that was cut off, as by a full disk, the next one begins on a line of its own.
+        rest = memoryview(b"\n" + block if self._is_cut else block)
+        try:
+            while rest:
+                try:
+                    count = os.write(self._descriptor, rest)
+                    self._is_cut = rest[count - 1] != ord("\n")
+                    rest = rest[count:]
+                except BlockingIOError:
+                    with suppress(OSError, ValueError):
+                        select.select([], [self._descriptor], [], _CLOSE_TIMEOUT)
+        except OSError as error:
+            self.lost += min(bytes(rest).count(b"\n"), block.count(b"\n"))
+            if not self._is_failing:
+                self._report(f"{reason_of(error)}; lines are dropped until it can be written")
+            self._is_failing = True
+        else:
+            if self._is_failing:
+                self._report(f"written again; {self.lost} lines dropped so far")
+            self._is_failing = False
+
+
 class LogWriter(io.TextIOBase):
-    """A text stream whose lines a thread writes to a descriptor; the thread ends with `close_log` or the process."""
+    """A text stream whose lines a `LineWriter` writes to a descriptor."""
 
     def __init__(self, descriptor: int, *, max_queued: int = _MAX_QUEUED) -> None:
         self.counters = LogCounters()
         """The counters since the start."""
-        self._descriptor = descriptor
         self._unreported = 0
         self._rest = ""
         self._is_closed = False
         self._lock = threading.Lock()
-        self._queue: queue.Queue[bytes | None] = queue.Queue(max_queued)
-        self._thread = threading.Thread(target=self._run, name="headgate-log", daemon=True)
-        self._thread.start()
+        self._lines = LineWriter(descriptor, max_queued=max_queued)
 
     def write(self, text: str) -> int:
         """Queue the lines that `text` completes. Never waits for the reader."""
         with self._lock:
             *lines, rest = (self._rest + text).split("\n")
-            self._rest = rest[:_MAX_LINE_SIZE]
+            self._rest = rest[:MAX_LINE_SIZE]
             for line in lines:
                 if not self._put(line):
                     self.counters.dropped += 1
@@ -64,41 +148,21 @@ class LogWriter(io.TextIOBase):
                 return
             self._report_dropped()
             self._is_closed = True
-        with suppress(queue.Full):
-            self._queue.put(None, timeout=timeout)
-            self._thread.join(timeout)
+        self._lines.close(timeout)
 
     def _put(self, line: str) -> bool:
         if self._is_closed or not self._report_dropped():
             return False
-        try:
-            self._queue.put_nowait(line.encode("utf-8", "backslashreplace")[:_MAX_LINE_SIZE])
-        except queue.Full:
-            return False
-        return True
+        return self._lines.put([line.encode("utf-8", "backslashreplace")[:MAX_LINE_SIZE] + b"\n"])
 
     def _report_dropped(self) -> bool:
         """Queue a line with the number of dropped lines, if any; returns whether none is unreported."""
         if self._unreported:
-            try:
-                self._queue.put_nowait(b"headgate: %d log lines dropped: stderr is read too slowly" % self._unreported)
-            except queue.Full:
+            text = b"headgate: %d log lines dropped: stderr is read too slowly\n" % self._unreported
+            if not self._lines.put([text]):
                 return False
             self._unreported = 0
         return True
-
-    def _run(self) -> None:
-        """Write until the queue has a None; the body of the thread."""
-        while (line := self._queue.get()) is not None:
-            rest = memoryview(line + b"\n")
-            while rest:
-                try:
-                    rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:
-                    with suppress(OSError, ValueError):
-                        select.select([], [self._descriptor], [], _CLOSE_TIMEOUT)
-                except OSError:
-                    break  # the reader is gone
 
 
 @contextmanager

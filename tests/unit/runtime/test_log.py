@@ -78,7 +78,7 @@ def test_a_reader_that_stalls_blocks_nothing_and_learns_of_dropped_lines(pipe):
     lost = log.counters.dropped
     assert 5000 - 2000 < lost < 5000
     with read_in_thread(*pipe) as found:
-        while not log._queue.empty():
+        while not log._lines._queue.empty():
             threading.Event().wait(0.01)
         log.write("at last\n")
         log.close_log(20)
@@ -97,9 +97,9 @@ def test_close_waits_a_limited_time(pipe):
     before = log.counters.dropped
     log.write("too late\n")
     assert log.counters.dropped == before + 1
-    assert log._thread.is_alive()
+    assert log._lines._thread.is_alive()
     os.close(pipe[0])  # and lets the thread go
-    while not log._queue.empty():
+    while not log._lines._queue.empty():
         threading.Event().wait(0.01)
 
 

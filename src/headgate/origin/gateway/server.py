@@ -111,6 +111,15 @@ class Gateway:
         self._context.policy = policy
 
     @property
+    def observe(self) -> Callable[[RequestRecord], None] | None:
+        """Receives the record of each request at its end. It may be replaced at any time."""
+        return self._context.observe
+
+    @observe.setter
+    def observe(self, observe: Callable[[RequestRecord], None] | None) -> None:
+        self._context.observe = observe
+
+    @property
     def permits(self) -> Permits | None:
         """The permits of requests in flight; None without a concurrency limit."""
         return self._context.permits

@@ -1,0 +1,294 @@
+"""The access log of a gate: one line for each request, in a file or on standard output.
+
+Lines are formatted in the event loop and written by a thread (`LineWriter`), in batches: that is cheaper, and no
+request waits for the disk. All that a client sends is escaped. Several processes write whole lines to one file, or to
+one pipe: there a line has at most `MAX_LINE_SIZE` bytes.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headgate.config.log_section import LogSection
+from headgate.errors import ConfigurationError, reason_of
+from headgate.observe.state import identifier_digest, identifier_text
+from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.identify import ClientAddress
+from headgate.release import Status
+from headgate.runtime.log import MAX_LINE_SIZE, LineWriter
+
+_FLUSH_INTERVAL: Final = 0.1
+"""Seconds that a line waits for others."""
+_MAX_BATCH: Final = 256
+"""Requests whose lines are formatted at once, in less than a millisecond."""
+_MAX_QUEUED: Final = 64
+"""Batches queued for the disk; with lines of 400 bytes these are 6.5 MB."""
+_LIMITS: Final = (None, 700, 80)
+"""Characters of each text of a client; the first that makes the line short enough."""
+_MAX_HASHED: Final = 16_384
+"""Hashes that are cached."""
+_MIN_KEY_SIZE, _MAX_KEY_SIZE = 16, hashlib.blake2b.MAX_KEY_SIZE
+
+_ACCEPTED: Final = Status.ACCEPTED
+_SERVED: Final = frozenset({"", "advice", "local", "tunnel"})
+"""Reasons of requests that neither failed nor were rejected."""
+_REFUSED: Final = frozenset({"rule", "concurrency", "lifeboat", "limit", "client_limit", "deny"})
+"""Reasons of requests that the gate rejected."""
+_NOT_PLAIN: Final = re.compile(r"[^ !#-\[\]-~]")
+_THOUSANDTHS: Final = tuple(f".{number:03d}Z" for number in range(1000))
+_PROTOCOLS: Final = ("HTTP/1.0", "HTTP/1.1")
+_MONTHS: Final = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+
+
+class AccessLogCounters(msgspec.Struct):
+    """What the access log counts."""
+
+    dropped: int = 0
+    """Lines of the access log dropped: its file was written too slowly, or could not be written."""
+
+
+class AccessLine(msgspec.Struct, gc=False):
+    """One request in the log; None stands for what is unknown, or did not happen."""
+
+    time: str
+    """When the head of the request was complete, in UTC."""
+    client: str | None
+    """The address of the client; behind trusted proxies, the one that they name."""
+    identifier: str | None
+    """The client as the rules see it; null where no rule applies."""
+    domain: str | None
+    """The domain whose rules apply; null if the request matches none."""
+    verdict: str | None
+    """accepted, delayed or rejected; null if nothing decided: no domain matches, or the request is malformed."""
+    reason: str | None
+    """Why the gate answered itself, or why the response is not whole; null for a response of the origin."""
+    wait_ms: float
+    """How long the rules and the concurrency limit delayed the request."""
+    method: str | None
+    host: str | None
+    path: str | None
+    """The target without its query, which may contain secrets."""
+    protocol: str | None
+    status: int | None
+    """Null if the client left before a response."""
+    bytes: int
+    """Bytes of content sent to the client."""
+    duration_ms: float
+    """From the head of the request to the end of the response."""
+    upstream: str | None
+    """The origin that was asked last."""
+    upstream_ms: float | None
+    """From sending the head to the head of the response."""
+    upstream_status: int | None
+    request_id: str
+    user_agent: str | None
+    referer: str | None
+
+
+class AccessLog:
+    """Writes a line for each completed request.
+
+    `trusted` finds the client behind the operator's proxies. `key` is that of hashed identifiers if the settings name
+    no file. `log` gets a line when the file cannot be written. Raises `ConfigurationError` for a file that cannot be
+    used.
+    """
+
+    def __init__(self, settings: LogSection, trusted: ClientAddress, key: bytes, *, log: Callable[[str], None]) -> None:
+        self._dropped = 0
+        self._settings = settings
+        self._trusted = trusted
+        self._records: list[RequestRecord] = []
+        self._is_scheduled = False
+        self._format = _json if settings.format == "json" else _combined
+        self._second, self._stamp = 0, ""
+        self._name = self._namer(_read_key(settings.identifiers_key) if settings.identifiers_key else key)
+        name = "standard output" if settings.access == "-" else settings.access
+        descriptor = _open(settings.access)
+        self._writer = LineWriter(
+            descriptor, max_queued=_MAX_QUEUED, report=lambda text: log(f"access log {name}: {text}"), closes=True
+        )
+
+    @property
+    def dropped(self) -> int:
+        """Lines dropped since the file was opened."""
+        return self._dropped + self._writer.lost
+
+    def add(self, record: RequestRecord) -> None:
+        """Log a completed request, unless it was served and is not in the sample."""
+        settings = self._settings
+        is_served = record.reason in _SERVED and 0 < record.status < 500
+        if settings.sample < 1 and is_served and random.random() >= settings.sample:
+            return
+        self._records.append(record)
+        if len(self._records) >= _MAX_BATCH:
+            self.flush()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_later(_FLUSH_INTERVAL, self._flush_in_time)
+
+    def flush(self) -> None:
+        """Give the lines to the thread that writes them."""
+        records, self._records = self._records, []
+        if records and not self._writer.put(self._format(list(map(self._line, records)), self._writer.is_file)):
+            self._dropped += len(records)
+
+    def close(self, timeout: float = 0) -> None:
+        """Have all lines written, and the file closed; wait for that for at most `timeout` seconds."""
+        self.flush()
+        self._writer.close(timeout)
+
+    def _flush_in_time(self) -> None:
+        self._is_scheduled = False
+        self.flush()
+
+    def _line(self, record: RequestRecord) -> AccessLine:
+        request, accounting = record.request, record.accounting
+        second = int(record.received)
+        if second != self._second:
+            self._second, self._stamp = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        verdict = None
+        if record.reason in _REFUSED:
+            verdict = "rejected"
+        elif accounting is not None:
+            verdict = "accepted" if accounting.status is _ACCEPTED else "delayed"
+        method = host = path = protocol = agent = referer = None
+        client = record.client
+        if request is not None:
+            names = request.raw.lower()
+            agent, referer = _value(request.raw, names, b"\nuser-agent:"), _value(request.raw, names, b"\nreferer:")
+            method, host, protocol = request.method.decode(), request.host.decode(), _PROTOCOLS[request.minor]
+            path = request.target.partition(b"?")[0].decode()
+            if not request.forwardable and self._trusted.trusts(client):
+                client = (self._trusted.chain(request.fields) or [client])[0]
+        first_byte, wait = record.upstream_first_byte, record.wait
+        return AccessLine(
+            self._stamp + _THOUSANDTHS[int(record.received % 1 * 1000)],
+            self._name(client.encode()) if client else None,
+            self._name(accounting.identifier) if accounting else None,
+            accounting.domain if accounting else None,
+            verdict,
+            record.reason or None,
+            int(wait * 1e6) / 1e3 if wait else 0.0,
+            method,
+            host,
+            path,
+            protocol,
+            record.status or None,
+            record.bytes,
+            int((record.end - record.start) * 1e6) / 1e3,
+            record.upstream or None,
+            int((first_byte - record.upstream_start) * 1e6) / 1e3 if first_byte else None,
+            record.upstream_status or None,
+            record.request_id.decode(),
+            agent,
+            referer,
+        )
+
+    def _namer(self, key: bytes) -> Callable[[bytes], str | None]:
+        """Return what names a client, as the settings say."""
+        match self._settings.identifiers:
+            case "off":
+                return lambda _: None
+            case "hashed":
+                hashed = lambda name: hashlib.blake2b(name, digest_size=8, key=key).hexdigest()  # noqa: E731
+                return lru_cache(_MAX_HASHED)(hashed)
+        return lru_cache(_MAX_HASHED)(_plain_name)
+
+
+def _plain_name(identifier: bytes) -> str:
+    """Return an address, or the digest of a header, which may be a credential."""
+    return identifier_digest(identifier) if identifier.startswith(b"=") else identifier_text(identifier)
+
+
+def _value(head: bytes, names: bytes, name: bytes) -> str | None:
+    """Return the value of a field; `names` is the head in lower case. A third of the time of an expression."""
+    at = names.find(name)
+    if at < 0:
+        return None
+    start = at + len(name)
+    return head[start : head.find(b"\r", start)].strip(b"\t ").decode("utf-8", "backslashreplace")
+
+
+def _shortened(line: AccessLine, limit: int) -> AccessLine:
+    """Return a line whose texts of a client have at most `limit` characters."""
+    texts = {name: getattr(line, name) for name in ("host", "path", "user_agent", "referer", "identifier", "client")}
+    return msgspec.structs.replace(line, **{name: text and text[:limit] for name, text in texts.items()})
+
+
+def _fitting(line: AccessLine, write: Callable[[AccessLine], bytes]) -> bytes:
+    """Write a line, with shorter texts of the client if it is too long."""
+    for limit in _LIMITS:
+        text = write(line if limit is None else _shortened(line, limit))
+        if len(text) <= MAX_LINE_SIZE:
+            break
+    return text + b"\n"
+
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+def _json(lines: list[AccessLine], to_file: bool) -> list[bytes]:  # noqa: FBT001
+    block = _encoder.encode_lines(lines)
+    if block.isascii():
+        if to_file:
+            return [block]
+        written = block.splitlines(keepends=True)
+        if max(map(len, written), default=0) <= MAX_LINE_SIZE:
+            return written
+    return [_fitting(line, _json_line) for line in lines]
+
+
+def _json_line(line: AccessLine) -> bytes:
+    # A terminal may obey characters that are not printable, and others hide what follows.
+    text = _encoder.encode(line).decode()
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text).encode()
+
+
+def _combined(lines: list[AccessLine], _to_file: bool) -> list[bytes]:  # noqa: FBT001
+    return [_fitting(line, _combined_line) for line in lines]
+
+
+def _combined_line(line: AccessLine) -> bytes:
+    date, moment = line.time[:10].split("-"), line.time[11:19]
+    target = f"{line.method} {line.path} {line.protocol}" if line.method else "-"
+    texts = (line.client, (line.identifier or "-").replace(" ", "_"), target, line.referer, line.user_agent)
+    client, user, request, referer, agent = (_NOT_PLAIN.sub(_escaped, text or "-") for text in texts)
+    return (
+        f'{client} - {user} [{date[2]}/{_MONTHS[int(date[1]) - 1]}/{date[0]}:{moment} +0000] "{request}" '
+        f'{line.status or "-"} {line.bytes} "{referer}" "{agent}"'
+    ).encode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02X}" for byte in match[0].encode())
+
+
+def _open(path: str) -> int:
+    try:
+        if path == "-":
+            return os.dup(1)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o640)
+    except OSError as error:
+        raise ConfigurationError(f"log.access: {path!r}: {reason_of(error)}; name a file that can be written") from None
+
+
+def _read_key(file: str) -> bytes:
+    try:
+        key = Path(file).read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"log.identifiers_key: {file!r}: {reason_of(error)}; name a readable file") from None
+    if not _MIN_KEY_SIZE <= len(key) <= _MAX_KEY_SIZE:
+        raise ConfigurationError(
+            f"log.identifiers_key: {file!r} has {len(key)} bytes; expected {_MIN_KEY_SIZE} to {_MAX_KEY_SIZE}"
+        )
+    return key
