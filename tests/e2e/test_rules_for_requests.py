@@ -1,0 +1,77 @@
+"""Conditions, identifiers, costs, further domains, denied addresses and RateLimit: a gate as a process; a master."""
+
+import signal
+
+import pytest
+
+from tests.e2e import programs
+from tests.e2e.bus_setup import running_master
+
+FILE = """
+[gate]
+origin = "{origin}"
+trusted_proxies = ["127.0.0.1"]
+max_delay = 0
+deny = ["denied"]
+allow = ["203.0.113.9"]
+[[domain]]
+name = "search"
+path_prefix = ["/search", "/find"]
+not = {{ header = "X-Plan", regex = "^(gold|silver)$" }}
+also = ["all"]
+cost = 4
+rules = ["1/min burst 8"]
+[[domain]]
+name = "projects"
+header = "X-Key"
+identify = ["header:X-Key", "path:1"]
+also = ["all"]
+rules = ["1/min burst 4"]
+[[domain]]
+name = "all"
+rules = ["1/min burst 10"]
+ratelimit_fields = "all"
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_requests_count_by_the_rules_of_their_domains(tmp_path, workers):
+    file, denied = tmp_path / "gate.toml", tmp_path / "denied"
+    denied.write_text("203.0.113.0/24  # all but one\n")
+    with programs.origin() as origin:
+        file.write_text(FILE.replace('"denied"', f'"{denied}"').format(origin=origin.url))
+        with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
+
+            def ask(client, path, count, **fields):
+                return gate.statuses(count, path, X_Forwarded_For=client, **fields)
+
+            assert ask("192.0.2.1", "/x/..;/%73earch", 3) == [200, 200, 503]
+            assert ask("192.0.2.1", "/search", 3, X_Plan="gold") == [200, 200, 503]  # 10 of all are used up
+            refusal = gate.get("/search", X_Forwarded_For="192.0.2.1")
+            assert refusal.headers["RateLimit"].startswith('"search";r=0;t=')
+            keys = [ask("192.0.2.2", path, 5, X_Key="k") for path in ("/a/x", "/b")]
+            assert keys == [[200] * 4 + [503]] * 2
+            told = [gate.get("/a", X_Forwarded_For="192.0.2.3", X_Key="l").headers.get("RateLimit") for _ in range(3)]
+            assert told == [None, None, '"projects";r=1;t=180']
+            assert gate.get("/", X_Forwarded_For="192.0.2.4").headers["RateLimit"] == '"all";r=9;t=60'
+            assert ask("203.0.113.8", "/", 1) + ask("203.0.113.9", "/", 1) == [403, 200]
+            assert gate.metrics()["headgate_gateway_denied_total"] == 1
+            denied.write_text("192.0.2.5\n")
+            gate.process.send_signal(signal.SIGHUP)
+            gate.until(lambda: [ask(f"203.0.113.{n}", "/", 1) for n in (7,) * 3] == [[200]] * 3, "file read again")
+            assert ask("192.0.2.5", "/", 2) == [403, 403]
+            totals = {domain["name"]: domain["accepted"] for domain in gate.state()["domains"]}
+            assert (totals["search"], totals["projects"]) == (2, 11)
+
+
+def test_a_master_elsewhere_gets_a_request_as_so_many_and_in_all_of_its_domains(tmp_path):
+    domains = ["search=1/min burst 8", "all=1/min burst 10"]
+    with programs.origin() as origin, running_master("tcp://127.0.0.1:0", *domains) as master:
+        file = tmp_path / "gate.toml"
+        text = FILE.replace('deny = ["denied"]', f'master = "{master.address}"').replace('allow = ["203.0.113.9"]', "")
+        file.write_text(text.replace('rules = ["1/min burst 8"]', "").format(origin=origin.url))
+        with programs.gate(tmp_path, "--config", file) as gate:
+            assert gate.get("/search").status == 200
+            assert "RateLimit" not in gate.get("/search").headers
+            gate.until(lambda: master.counts()["domains"] == {"search": 8, "all": 8}, "accounting")
+            gate.until(lambda: gate.get("/search").status == 503, "hold")
