@@ -2,13 +2,14 @@
 
 import math
 import time
+from contextlib import suppress
 
 import httpx
 import httpx2
 import pytest
 
 from headgate.agent import Courtesy, RetryLater
-from headgate.agent.httpx import Transport
+from headgate.agent.httpx import Client, Transport
 from headgate.throttle import Policy, Throttle
 from tests.e2e import programs
 from tests.e2e.polite_origin import Answer, running
@@ -120,3 +121,20 @@ def test_an_agent_with_two_addresses_obeys_what_a_gate_says_to_one(tmp_path, ori
             with pytest.raises(RetryLater, match="held by its Retry-After"):
                 other.get(url)
         assert gate.totals() == (2, 0, 1)
+
+
+def test_a_crawler_keeps_to_the_rule_of_a_gate(tmp_path, origin):
+    """The rule is faster than a crawler would have it, so that the test is short."""
+    rule = CONFIGURATION.replace("1/s burst 3", "4/s burst 4").replace('identify = "header:X-Key"\n', "")
+    (tmp_path / "headgate.toml").write_text(rule.format(origin=origin.url).replace('"ExampleBot"', '"OtherBot"'))
+    with programs.gate(tmp_path) as gate:
+        pages = [f"http://127.0.0.1:{gate.port}/{number}" for number in range(14)]
+        with Client(Courtesy("ExampleBot", throttle=Throttle(hold_localhost=True), wait=True)) as client:
+            assert [client.get(page).status_code for page in pages] == [200] * 14
+        rejected = gate.totals()[2]
+        assert rejected <= 3
+        with Client(Courtesy("ExampleBot", throttle=Throttle(hold_localhost=True))) as client:
+            for page in pages:
+                with suppress(RetryLater):
+                    client.get(page)
+        assert gate.totals()[2] - rejected <= 3

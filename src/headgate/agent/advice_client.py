@@ -147,6 +147,12 @@ class _Running:
         """Whether its thread still runs, which is all there is to know of a blocking client."""
         return isinstance(self.runner, threading.Thread) and self.runner.is_alive()
 
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether its event loop was closed before it ended, so that nothing will report it."""
+        get_loop = getattr(self.runner, "get_loop", None)
+        return get_loop is not None and get_loop().is_closed()
+
     def finish(self) -> None:
         """End all waits for it."""
         with suppress(InvalidStateError):  # the client was closed
@@ -182,6 +188,10 @@ class AdviceClient:
             # A thread that reads the clock first may come here second. Its earlier `now` would look as if the clock had
             # been set back, and a fetch that another thread has just started would be started again.
             now = max(now, self._clock())
+            running = self._running.get(origin)
+            if running is not None and running.is_orphaned:
+                del self._running[origin]
+                self._cache.abandoned(running.fetch)
             answer = self._cache.ask(origin, now=now)
             fetch = self._cache.refresh(origin, now=now) if isinstance(answer, Advice) else answer
             running = self._running.get(origin)

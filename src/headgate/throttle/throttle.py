@@ -165,6 +165,10 @@ class Throttle:
         self._budgets: dict[str, int] = {}
         """The shares left of each origin whose budget is not full."""
 
+    def __bool__(self) -> bool:
+        """A throttle is true, also without targets."""
+        return True
+
     def __len__(self) -> int:
         """Return the number of stored targets and buckets."""
         return self._store.size

@@ -424,3 +424,26 @@ def test_a_thread_that_cannot_be_started_raises(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         in_thread(lambda request: NETWORK_ERROR)(REQUEST, print)
+
+
+def test_a_fetch_of_a_closed_event_loop_is_made_again_at_once(post):
+    client = post.client()
+
+    async def never_ends(_):
+        await asyncio.sleep(3600)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+
+    async def ask():
+        pending(client, start=in_task(never_ends))
+
+    loop.run_until_complete(ask())
+    tasks = asyncio.all_tasks(loop)
+    loop.close()
+    assert pending(client).is_under_way
+    assert len(post.started) == 1
+    post.report(HALF)
+    assert known(client).entry.fraction == 0.5
+    for task in tasks:
+        task._log_destroy_pending = False

@@ -64,7 +64,7 @@ def test_successes_lower_both_counts():
     respond(throttle, A, 500, times=2)
     respond(throttle, B, 503, times=2)
     respond(throttle, A, 200, times=3)
-    assert len(throttle) == 0
+    assert (len(throttle), bool(throttle)) == (0, True)
 
 
 def test_a_bucket_is_held_in_place_of_the_origin():
