@@ -136,7 +136,8 @@ class Attempt:
         self._sent = now
         if self._tries == 1:
             self._began = now
-        self._report("sent", now=now, number=self._tries - 1)
+        if state.tells_all:
+            state.tell("sent", self._url, method=self._method, now=now, number=self._tries - 1)
         return None
 
     def received(self, status: int, headers: Headers) -> bool:
@@ -154,7 +155,10 @@ class Attempt:
                 state.pace.leave(self._origin or "", self, latency=now - self._sent if status < 500 else None)
                 if fields is not None and state.throttle.policy.scope == "origin":
                     state.pace.learn(self._origin or "", fields, now=now)
-        self._report("answered", now=now, status=status, headers=headers)
+            state.counters["sent"] += 1
+            state.counters["answered"] += 1
+        if state.tells_all:
+            state.tell("answered", self._url, method=self._method, now=now, status=status, headers=headers)
         if self.interactive and status in REDIRECTS:
             target = redirect_target(self._url, headers)
             interactive_redirect.set(None if target is None else [_plain(target)])
@@ -177,6 +181,7 @@ class Attempt:
             now = state.clock()
             if failure == "unsent":  # a connection that breaks may have been idle for too long
                 state.throttle.request_lost(self._target, now=now, sent=self._sent)
+            state.counters["sent"] += 1
         self._report("lost", now=now)
         may_repeat = failure != "ours" or isinstance(error, state.retry.exceptions)
         return not (may_repeat and (self._idempotent or failure == "unsent") and self._repeats(0, ASAP, now))

@@ -157,7 +157,7 @@ class Courtesy:
 
     @property
     def counters(self) -> dict[str, int]:
-        """The number of events of each kind so far: see `Event`."""
+        """The number of events of each kind so far, see `Event`; a request is counted as sent when it has ended."""
         return dict(self._state.counters)
 
     def attempt(

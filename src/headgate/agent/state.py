@@ -244,6 +244,15 @@ class CourtesyState:
         """Count and log an event, and call the hook; its errors are logged, and the request goes on."""
         with self.lock:
             self.counters[kind] += 1
+        self.tell(kind, url, **details)
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether events that are not notable are told; asked first, since there are two of them for each request."""
+        return self._on_event is not None or _logger.isEnabledFor(logging.DEBUG)
+
+    def tell(self, kind: EventKind, url: str, **details: Any) -> None:
+        """Log an event that is counted, and call the hook."""
         level = logging.INFO if kind in _NOTABLE else logging.DEBUG
         if self._on_event is None and not _logger.isEnabledFor(level):
             return
