@@ -7,6 +7,7 @@ import socket
 import ssl
 import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ class Site:
         ):
             certificate: Any = sock.getpeercert()
         return {value for _, value in certificate["subjectAltName"]}
+
+    def begin_handshake(self, port: int, server_name: str, sent: bytes) -> None:
+        """Begin a handshake with other bytes, as many, as the server name; return at the end of the connection."""
+        outgoing = ssl.MemoryBIO()
+        with suppress(ssl.SSLWantReadError):
+            context = ssl.create_default_context()
+            context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=server_name).do_handshake()
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain, suppress(ConnectionError):
+            plain.sendall(outgoing.read().replace(server_name.encode(), sent))
+            while plain.recv(65_536):
+                pass
 
 
 @pytest.fixture
@@ -112,8 +124,15 @@ def test_redirect_names_and_certificates_of_clients(site: Site, workers: int) ->
             url = ["--resolve", f"{name}:{port}:127.0.0.1", f"https://{name}:{port}/"]
             answers = [site.curl("--cert", f"{one}.pem", "--key", f"{one}.key", *url) for one in ("client", "other")]
             assert [*answers, site.curl(*url)] == ["ok\n", "", ""]
+        site.begin_handshake(tls, "one.example", b"one\xffexample")
+        assert "Traceback" not in running.said()
         site.issue("two", "renewed.example")
         running.until(lambda: site.names(tls, "two.example") == {"renewed.example"}, "renewed certificate")
+        site.issue("three", "new.example")
+        file = site.folder / "gate.toml"
+        file.write_text(file.read_text() + '[[tls]]\ncert = "three.pem"\nkey = "three.key"\nnames = ["new.example"]\n')
+        running.process.send_signal(signal.SIGHUP)
+        running.until(lambda: site.names(tls, "new.example") == {"new.example"}, "certificate added by a reload")
         if workers == 1:  # of several, one may not have the renewed one yet
             (site.folder / "two.key").write_text("nonsense")
             running.wait_for(

@@ -9,9 +9,10 @@ import errno
 import resource
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
@@ -338,8 +339,24 @@ def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop =
             watch.cancel()
 
     _raise_file_limit()
-    with open_log(), asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
+    with open_log(), _quiet_server_names(), asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
         return runner.run(watched())
+
+
+@contextmanager
+def _quiet_server_names() -> Iterator[None]:
+    """Write no traceback for server names of TLS that are not ASCII: Python does, so clients could fill the log."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not isinstance(unraisable.exc_value, UnicodeDecodeError):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 async def _watch_descriptors() -> None:
