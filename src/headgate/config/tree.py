@@ -460,6 +460,17 @@ class AdminSection(ConfigSection, frozen=True):
     """Names that an admin listener on a loopback address answers to, in addition to loopback names."""
 
 
+class ResponsesSection(ConfigSection, frozen=True):
+    """The responses that the gate makes itself: HTML for browsers, otherwise text or a problem document, by Accept."""
+
+    rejected_html: File = ""
+    """HTML page for requests that a rule rejects or the concurrency limit refuses. In it {status}, {title}, {reason},
+    {retry_after} (seconds; empty if unknown) and {request_id} are replaced. SIGHUP reloads it. Empty
+    for a plain page."""
+    error_html: File = ""
+    """HTML page for errors of the gate, such as 400, 413, 502 and 504; as `rejected_html`."""
+
+
 class Configuration(ConfigSection, frozen=True):
     """The whole of `headgate.toml`."""
 
@@ -490,6 +501,8 @@ class Configuration(ConfigSection, frozen=True):
     """The prefetch proxy: `headgate proxy`."""
     admin: AdminSection = AdminSection()
     """The admin listeners of all servers."""
+    responses: ResponsesSection = ResponsesSection()
+    """Pages for rejected requests and for errors of the gate."""
     log: LogSection = LogSection()
     """Access log and program log."""
 

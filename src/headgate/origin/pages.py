@@ -41,6 +41,10 @@ footer { margin-top: 2.5rem; font-size: .85rem; opacity: .65; overflow-wrap: any
 """
 
 
+MAX_TEMPLATE_SIZE: Final = 262_144
+"""Bytes of a template."""
+
+
 class Pages(Struct, frozen=True):
     """The templates of the HTML pages.
 

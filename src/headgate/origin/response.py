@@ -164,6 +164,8 @@ class Rejections:
         domain = self._domains.get(name) or Domain(name)
         when = "not at any time now known" if seconds is None else f"in {seconds} s"
         detail = f"Requests for {name!r} come faster than its rule allows; this one would be accepted {when}."
+        if form == "html":  # for people, who know neither the domain nor its rule
+            detail = f"You have sent more requests than this site allows. Try again {_for_people(seconds)}."
         members: dict[str, Any] = {"type": QUOTA_EXCEEDED if domain.rules else "about:blank"}
         if domain.rules:
             members["violated-policies"] = [to_text(name)]
@@ -216,6 +218,12 @@ class QuotaFields:
         policy = ratelimit_policy(self._domains[name])
         item = ratelimit(name if number == 1 else f"{name}/{number}", seconds, left)
         return b"RateLimit-Policy: %b\r\nRateLimit: %b\r\n" % (policy, item)
+
+
+def _for_people(seconds: int | None) -> str:
+    if seconds is None:
+        return "later"
+    return f"in {seconds} second{'s' if seconds > 1 else ''}" if seconds < 120 else f"in {-(-seconds // 60)} minutes"
 
 
 def _checked_status(status: int, of: str) -> int:
@@ -276,6 +284,8 @@ class Refusals:
 
     def _render(self, seconds: int, form: Form, link: bytes) -> Response:
         detail = f"The server is handling as many requests as it can; try again in {seconds} s."
+        if form == "html":
+            detail = f"This site is handling as many requests as it can. Try again {_for_people(seconds)}."
         members = {"type": REDUCED_CAPACITY}
         title = "Server is busy"
         response = document(self._status, (title, detail), members, form=form, page=self._page, seconds=seconds)

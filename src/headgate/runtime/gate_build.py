@@ -27,7 +27,7 @@ from headgate.origin.gateway.listener import HTTPS_PORT, redirect_to_https
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.policy import decide
 from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by, is_network
-from headgate.origin.pages import Pages
+from headgate.origin.pages import MAX_TEMPLATE_SIZE, Pages
 from headgate.origin.request_info import plain_path
 from headgate.origin.response import QuotaFields, Refusals
 from headgate.runtime.gate_advice import GateAdvice
@@ -74,6 +74,7 @@ class Composition(NamedTuple):
     reject: Rejections
     address: ClientAddress
     denies: Callable[[str], bool] | None
+    pages: Pages
 
 
 def compose(tree: Configuration) -> Composition:
@@ -89,10 +90,25 @@ def compose(tree: Configuration) -> Composition:
         ),
         address,
     )
-    reject = new_rejections(sections, domains, status=gate.rejection_status, page=Pages().rejected)
+    files = {"rejected": tree.responses.rejected_html, "error": tree.responses.error_html}
+    pages = Pages(**{name: _read_page(f"responses.{name}_html", file) for name, file in files.items() if file})
+    reject = new_rejections(sections, domains, status=gate.rejection_status, page=pages.rejected)
     with naming("gate.identify"):
         identify = identify_by(gate.identify, address)
-    return Composition(domains, routes, identify, reject, address, _denies(tree))
+    return Composition(domains, routes, identify, reject, address, _denies(tree), pages)
+
+
+def _read_page(key: str, file: str) -> str:
+    """Read the template that a key names."""
+    try:
+        with Path(file).open(encoding="utf-8") as opened:
+            text = opened.read(MAX_TEMPLATE_SIZE + 1)
+    except (OSError, ValueError) as error:
+        reason = "not UTF-8" if isinstance(error, ValueError) else reason_of(error)
+        raise ConfigurationError(f"{key}: {file!r}: {reason}; name a readable file with an HTML page") from None
+    fail_if(not text.strip(), f"{key}: {file!r} is empty; expected an HTML page")
+    fail_if(len(text) > MAX_TEMPLATE_SIZE, f"{key}: {file!r} has more than {MAX_TEMPLATE_SIZE} characters")
+    return text
 
 
 def _denies(tree: Configuration) -> Callable[[str], bool] | None:
@@ -215,7 +231,8 @@ def build_policy(
         log=log,
         priorities={section.name: section.priority for section in tree.domain},
         uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),
-        refuse=Refusals(status=tree.gate.rejection_status, page=Pages().rejected),
+        refuse=Refusals(status=tree.gate.rejection_status, page=composed.pages.rejected),
+        error_page=composed.pages.error,
     )
 
 

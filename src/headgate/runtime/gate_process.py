@@ -27,7 +27,6 @@ from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.record import RequestRecord
-from headgate.origin.identify import client_address
 from headgate.runtime.access_log import AccessLog, AccessLogCounters
 from headgate.runtime.gate_advice import (
     AdvicePublication,
@@ -142,7 +141,7 @@ class GateProcess(Backend):
                 concurrency=concurrency_settings(tree, self._number),
             )
             self._access_log: AccessLog | None = None
-            self._log_requests(self._open_access_log(configuration))
+            self._log_requests(self._open_access_log(configuration, self._composed))
             self._watch = ConcurrencyWatch(log)
         except BaseException:
             if self._link is not None:
@@ -243,7 +242,7 @@ class GateProcess(Backend):
         contexts = [client_tls(origin) for origin in tree.origins]
         for keys in self._keys.values():
             keys.reload(tree.certificates)
-        access_log = await asyncio.to_thread(self._open_access_log, configuration)
+        access_log = await asyncio.to_thread(self._open_access_log, configuration, composed)
         self._gateway.origins.configure(tree.origins, contexts)
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         kept = domains_with_kept_holds(tree, self._composed, composed)
@@ -320,12 +319,11 @@ class GateProcess(Backend):
         counters |= read_counters(("access_log", AccessLogCounters(dropped)))
         return counters | gatekeeper_counters(self.gatekeeper, self._link)
 
-    def _open_access_log(self, configuration: GateConfiguration) -> AccessLog | None:
-        tree = configuration.tree
-        if not tree.log.access:
+    def _open_access_log(self, configuration: GateConfiguration, composed: Composition) -> AccessLog | None:
+        settings = configuration.tree.log
+        if not settings.access:
             return None
-        trusted = client_address(tree.gate.trusted_proxies, fields=tree.gate.forwarding_fields)
-        return AccessLog(tree.log, trusted, configuration.log_key, log=log)
+        return AccessLog(settings, composed.address, configuration.log_key, log=log)
 
     def _log_requests(self, access_log: AccessLog | None) -> None:
         """Count each request, and log it from now on in `access_log`, if there is one."""
