@@ -6,9 +6,11 @@ value None, so that the value of the file remains.
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -16,13 +18,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import click
 import msgspec
 
-from headgate.cli.output import format_count
+from headgate.cli.output import format_count, printable
 from headgate.cli.params import Parsed, number, whole_number, whole_number_or
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
+from headgate.config.environment import Setting, read_environment
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
+from headgate.config.toml_reader import parse_toml, read_text
 from headgate.config.tree import Router, Sidecar
 from headgate.errors import ConfigurationError
 
@@ -49,11 +53,13 @@ def config() -> None:
 @_FILE
 @CONFIG
 def check_file(named: str | None, file: str | None) -> None:
-    """Check FILE: print the first error, or that the file is valid."""
+    """Check FILE, with what the environment sets: print the first error, or that the file is valid."""
     from headgate.runtime.bus_protection import bus_warnings, key_file_warnings
     from headgate.runtime.gate_build import check_composition
 
-    tree, name = configuration(_one_name(named, file))
+    tree, name = Options(_one_name(named, file)).read()
+    if environment():
+        name = name or "the environment"
     if name is None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
     try:
@@ -69,15 +75,16 @@ def check_file(named: str | None, file: str | None) -> None:
             check_sidecar(tree)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    log_warnings(tree, _warn)
+    log_warnings(tree, warn)
     key_files = (tree.gate.curve_key, tree.sidecar.curve_key)
     key_warnings = (warning for file in key_files for warning in key_file_warnings(file))
     for warning in (*bus_warnings(tree.master), *bus_warnings(tree.router), *key_warnings):
-        _warn(warning)
+        warn(warning)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 
 
-def _warn(warning: str) -> None:
+def warn(warning: str) -> None:
+    """Print a warning."""
     click.echo(f"headgate: {warning}", err=True)
 
 
@@ -106,14 +113,42 @@ def _check_bus(tree: Configuration) -> None:
 @_FILE
 @CONFIG
 def show_file(named: str | None, file: str | None) -> None:
-    """Print the effective configuration: the keys of FILE and the defaults of all others, with their documentation.
+    """Print the effective configuration with its documentation: environment over FILE over defaults.
+
+    A comment behind each value that is not a default says where it comes from: the file, or the name of a variable.
+
+    Each key is also an environment variable, HEADGATE_SECTION_KEY: HEADGATE_GATE_TIMEOUTS_RESPONSE=30 for
+    gate.timeouts.response, lists by comma. With _FILE after its name, a variable names a file with the value, such as a
+    secret. Flags of a command override the environment. Tables that can be repeated, such as [[domain]], can only be
+    in the file.
 
     The password in the URL of a Redis server, and the value of a header that may be a credential, are printed as ***.
 
     A table that FILE lacks and that can be repeated, such as [[domain]], is commented out.
     """
-    tree, _ = configuration(_one_name(named, file))
-    click.echo(show(tree), nl=False)
+    tree, name = Options(_one_name(named, file)).read()
+    click.echo(show(tree, _origins(name, environment())), nl=False)
+
+
+def _origins(name: str | None, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return where the value of each key comes from, as the document of a file."""
+    found: dict[str, Any] = {}
+    if name is not None:
+        document = parse_toml(read_text(name, advice="name a readable file"), name)
+        if isinstance(document.get("advice"), list):
+            document["advice"] = {"entry": document["advice"]}
+        found = _replace_values(document, printable(name))
+    for path, setting in settings.items():
+        *tables, key = path.split(".")
+        reduce(lambda table, name: table.setdefault(name, {}), tables, found)[key] = setting.variable
+    return found
+
+
+def _replace_values(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_values(member, name) for key, member in value.items()}
+    is_tables = isinstance(value, list) and value and isinstance(value[0], dict)
+    return [_replace_values(member, name) for member in value] if is_tables else name
 
 
 @config.command("schema")
@@ -140,6 +175,11 @@ def configuration(file: str | None) -> tuple[Configuration, str | None]:
     return read(name), name
 
 
+def environment(warn: Callable[[str], None] = lambda _sentence: None) -> dict[str, Setting]:
+    """Return what the environment of this process sets; see `read_environment`."""
+    return read_environment(os.environ, warn)
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of a server's command: a file, if one is named, and the keys that flags set."""
@@ -149,11 +189,13 @@ class Options:
     """Values by the path of their key, such as gate.tls.cert."""
 
     def read(self) -> tuple[Configuration, str | None]:
-        """Read the file and apply the flags, at the start and at each reload; return the tree, and the file's name.
+        """Read the file, apply environment and flags, at the start and at each reload; return the tree and file's name.
 
         Raises `ConfigurationError`; without a file, it names flags in place of keys.
         """
         tree, name = self.start()
+        for path, setting in environment(lambda sentence: warn(f"warning: {sentence}")).items():
+            tree = with_value(tree, path.split("."), setting.value)
         for path, value in self.flags.items():
             tree = with_value(tree, path.split("."), value)
         try:

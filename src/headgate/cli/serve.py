@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, Options, config_options, given
+from headgate.cli.config import CONFIG, Options, config_options, environment, given
 from headgate.cli.params import RULE, Parsed
 from headgate.config import Configuration, DomainSection
 from headgate.config.origin_section import OriginUrl
@@ -52,7 +52,7 @@ class ServeOptions(Options):
     @property
     def admin_is_chosen(self) -> bool:
         """Whether the operator chose the admin address; if the default address is in use, the gate starts without."""
-        return self.demo or "gate.admin" in self.flags
+        return self.demo or "gate.admin" in {*self.flags, *environment()}
 
     def start(self) -> tuple[Configuration, str | None]:
         """Return the tree of the file, or of the demonstration, with the rules of the command line."""
@@ -113,9 +113,10 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
 def serve(*, file: str | None, demo: bool, rules: tuple[str, ...], **flags: Any) -> None:
     """Run a gate: a reverse proxy that limits the requests that reach an origin.
 
-    Rules, domains and all other settings can be keys of a configuration file (see: headgate config show); flags
-    override the file. --rule replaces the rules of the domain 'default', or adds that domain for all requests that
-    match no other. SIGTERM drains; SIGHUP reloads the file and the certificates.
+    Rules, domains and all other settings can be keys of a configuration file (see: headgate config show); environment
+    variables such as HEADGATE_GATE_LISTEN override the file, and flags override both. --rule replaces the rules of the
+    domain 'default', or adds that domain for all requests that match no other. SIGTERM drains; SIGHUP reloads the file
+    and the certificates.
 
     --demo starts a gate to try by hand; `headgate demo` shows an overload, and what the gate does about it.
 

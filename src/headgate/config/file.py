@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import textwrap
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -70,17 +71,19 @@ def _headings(key: str) -> list[str]:
     return found
 
 
-def show(tree: Configuration) -> str:
+def show(tree: Configuration, origins: Mapping[str, Any] | None = None) -> str:
     """Write `tree` as a whole file: every key with its value, below its documentation; credentials as ***.
 
     Of a list of tables that is empty, one table is written with its defaults, commented out with `#` and no space.
+    A value that `origins` has a text for, in the place of the value in a document, is followed by that
+    text.
     """
-    lines = _table("", tree)
+    lines = _table("", tree, origins or {})
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     return "\n".join(kept).strip() + "\n"
 
 
-def _table(path: str, table: msgspec.Struct) -> list[str]:
+def _table(path: str, table: msgspec.Struct, origins: Mapping[str, Any]) -> list[str]:
     """Write a table: its plain keys first, then the tables inside it, as TOML requires."""
     docs = field_docs(type(table))
     table = _hide_credential(table) if isinstance(table, Conditions) else table
@@ -88,17 +91,18 @@ def _table(path: str, table: msgspec.Struct) -> list[str]:
     inner: list[str] = []
     for field in msgspec.structs.fields(table):
         name, value = field.encode_name, getattr(table, field.name)
-        where = f"{path}.{name}" if path else name
+        where, origin = f"{path}.{name}" if path else name, origins.get(name)
         if isinstance(value, msgspec.Struct) and not isinstance(value, Conditions):
-            inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value)]
+            inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value, origin or {})]
         elif _is_list_of_tables(field.type):
             inner += ["", *_comment(docs[name])]
-            for member in value:
-                inner += [f"[[{where}]]", *_table(where, member), ""]
+            for index, member in enumerate(value):
+                inner += [f"[[{where}]]", *_table(where, member, origin[index] if origin else {}), ""]
             if not value:
                 inner += [f"#[[{where}]]", *_defaults(get_args(field.type)[0])]
         else:
-            plain += [*_comment(docs[name]), f"{name} = {_literal(_hide_password(value))}"]
+            note = f"  # {origin}" if isinstance(origin, str) else ""
+            plain += [*_comment(docs[name]), f"{name} = {_literal(_hide_password(value))}{note}"]
     return plain + inner
 
 

@@ -59,10 +59,13 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise ConfigurationError(f"{name}: not TOML: nested too deeply") from None
 
 
-def convert_document(document: Any, kind: type[T]) -> T:
-    """Convert parsed TOML to `kind`; raises `ConfigurationError` for a missing key or a value of the wrong type."""
+def convert_document(document: Any, kind: type[T], *, strict: bool = True) -> T:
+    """Convert parsed TOML to `kind`; raises `ConfigurationError` for a missing key or a value of the wrong type.
+
+    If not `strict`, numbers and booleans may be texts.
+    """
     try:
-        return msgspec.convert(document, kind)
+        return msgspec.convert(document, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_explain(str(error), document, kind)) from None
 

@@ -26,8 +26,7 @@ _SERVER_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_](
 def check(tree: Configuration) -> None:
     """Check a tree from a file or from flags; raises `ConfigurationError` for the first invalid value."""
     convert_document(msgspec.to_builtins(tree), Configuration)  # values from flags have not been through msgspec
-    for path, parse, text in _texts(tree, ""):
-        _check_text(path, parse, text)
+    check_texts(tree)
     if tree.gate.master != "embedded":
         _check_text("gate.master", _check_masters, *as_tuple(tree.gate.master))
     for url in as_tuple(tree.gate.origin):
@@ -102,6 +101,12 @@ def _check_charges(tree: Configuration) -> None:
                     f"domain[{index}].cost: {section.cost} is more than the burst of {str(rule)!r} in domain {name!r}; "
                     "expected at most the burst of each rule",
                 )
+
+
+def check_texts(tree: Configuration) -> None:
+    """Check each text for itself; raises `ConfigurationError` for the first invalid one."""
+    for path, parse, text in _texts(tree, ""):
+        _check_text(path, parse, text)
 
 
 def _check_shards(tree: Configuration) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headgate.cli.config import config_options, given, name_flags
+from headgate.cli.config import Options, config_options, given, name_flags
 from headgate.config.proxy_section import Proxy
 
 FILE = '[gate]\norigin = "http://127.0.0.1:8000"\n[[domain]]\nname = "a"\nrules = ["1/s"]\n'
@@ -91,7 +91,7 @@ def test_check_accepts_a_sidecar_and_show_prints_it(headgate, file):
     assert (ran.code, ran.err) == (0, "")
     shown = headgate("config", "show", file).out.decode()
     assert "\n[sidecar]\n" in shown
-    assert '\nnginx_lua = "/run/headgate.sock"\n' in shown
+    assert '\nnginx_lua = "/run/headgate.sock"' in shown
 
 
 @pytest.mark.parametrize(("mode", "lines"), [(0o644, 3), (0o640, 0)])
@@ -182,3 +182,42 @@ def test_help_and_errors_name_other_keys_by_their_flags(headgate, tmp_path, monk
     assert "proxy: a certificate needs its key; set both --cert and --key" in headgate("proxy", "--cert", "a.pem").err
     (tmp_path / "headgate.toml").write_text('[gate.tls]\ncert = "a.pem"\n')
     assert "gate.tls: a certificate needs its key; set both `cert` and `key`" in headgate("config", "check").err
+
+
+def test_show_says_where_each_value_comes_from(headgate, file, monkeypatch):
+    monkeypatch.setenv("HEADGATE_GATE_TIMEOUTS_RESPONSE", "30")
+    monkeypatch.setenv("HEADGATE_GATE_DRAN", "3")
+    file.write_text(
+        '[gate]\nlisten = "127.0.0.1:1"\n[gate.timeouts]\nresponse = 9\nidle = 5\n[[advice]]\nuser_agent = "*"\n'
+        '[[domain]]\nname = "a"\nnot = { path_prefix = "/b" }\n'
+    )
+    ran = headgate("config", "show", file)
+    assert ran.err == ("headgate: warning: HEADGATE_GATE_DRAN: unknown variable; did you mean HEADGATE_GATE_DRAIN?\n")
+    notes = {line.split(" = ")[0]: line.partition("  # ")[2] for line in ran.lines if "  # " in line}
+    assert notes == {"response": "HEADGATE_GATE_TIMEOUTS_RESPONSE"} | dict.fromkeys(
+        ("listen", "idle", "user_agent", "name"), str(file)
+    )
+    file.write_bytes(ran.out)  # the output is a configuration
+    assert headgate("config", "check", file).code == 0
+
+
+def test_flags_override_the_environment_which_overrides_the_file(file, monkeypatch):
+    monkeypatch.setenv("HEADGATE_GATE_DRAIN", "1")
+    monkeypatch.setenv("HEADGATE_GATE_ADMIN", "127.0.0.1:1")
+    file.write_text('[gate]\nadmin = "127.0.0.1:3"\nmax_delay = 3\n')
+    tree, _ = Options(str(file), {"gate.drain": 2.0}).read()
+    assert (tree.gate.drain, tree.gate.admin, tree.gate.max_delay) == (2.0, "127.0.0.1:1", 3.0)
+
+
+def test_check_reads_the_environment_with_or_without_a_file(headgate, file, monkeypatch):
+    monkeypatch.setenv("HEADGATE_GATE_TLS_CERT", "absent.pem")
+    file.write_text('[gate]\norigin = "http://a"\n')
+    for arguments in ((file,), ()):
+        ran = headgate("config", "check", *arguments)
+        assert (ran.code, ran.err) == (
+            2,
+            "headgate: gate.tls: a certificate needs its key; set both `cert` and `key`\n",
+        )
+    monkeypatch.setenv("HEADGATE_GATE_TLS_KEY", "absent.pem")
+    monkeypatch.setenv("HEADGATE_GATE_ORIGIN", "http://b")
+    assert "the environment: no rule: add --rule" in headgate("config", "check").err
