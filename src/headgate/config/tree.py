@@ -185,7 +185,10 @@ class Gate(ConfigSection, frozen=True):
     """What belongs to one of several masters: each domain; or each identifier, if a domain needs more than one master.
     All gates and sidecars use the same, and list the masters themselves, not a router."""
     drain: SecondsOrZero = 30.0
-    """Seconds that requests in progress may take to end after SIGTERM."""
+    """Seconds that requests in progress, and tunnels such as WebSockets, may take to end after SIGTERM."""
+    drain_delay: SecondsOrZero = 0.0
+    """Seconds after SIGTERM for which new connections are still accepted, before `drain` begins: /readyz answers 503
+    draining, and responses carry Connection: close. Longer than a load balancer takes to notice; it checks /readyz."""
     buffer_requests: bool = True
     """Read the body of a request before the origin is asked, so that a slow client does not occupy it: 64 KiB in
     memory, then in a temporary file. With false, bodies are passed on as they arrive."""

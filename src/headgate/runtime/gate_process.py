@@ -151,7 +151,7 @@ class GateProcess(Backend):
 
     @property
     def drain_timeout(self) -> float:
-        return self.tree.gate.drain
+        return self.tree.gate.drain + self.tree.gate.drain_delay
 
     async def start(self) -> None:
         link = self._link
@@ -214,7 +214,8 @@ class GateProcess(Backend):
         self._snapshots.start(lambda: self.gatekeeper.master or master)
 
     async def drain(self, seconds: float) -> None:
-        await self._gateway.drain(seconds)
+        drain = self.tree.gate.drain
+        await self._gateway.drain(min(seconds, drain), delay=max(0.0, seconds - drain))
 
     async def close(self) -> None:
         for task in self._periodic:

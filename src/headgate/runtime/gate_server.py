@@ -196,7 +196,8 @@ class GateWorkers(Backend):
 
     @property
     def drain_timeout(self) -> float:
-        return self._configuration.tree.gate.drain
+        gate = self._configuration.tree.gate
+        return gate.drain + gate.drain_delay
 
     async def start(self) -> None:
         folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-")))

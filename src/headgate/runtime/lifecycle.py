@@ -6,6 +6,7 @@
 
 import asyncio
 import errno
+import os
 import resource
 import signal
 import socket
@@ -20,6 +21,7 @@ from headgate.config.section import Address, Loop
 from headgate.errors import HeadgateError, MissingExtra
 from headgate.observe.server_state import ServerState
 from headgate.runtime.log import log, open_log
+from headgate.runtime.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -165,11 +167,12 @@ class Server:
 
 
 class Lifecycle:
-    """Moves one server through its phases."""
+    """Moves one server through its phases; `notify` sends assignments such as READY=1 to a service manager."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, notify: Callable[..., None] = lambda *_: None) -> None:
         self.phase = LifecyclePhase.STARTING
         """The current phase."""
+        self._notify = notify
         server.unready, server.fail = self.unready, self.fail
         self._server = server
         self._reload_is_postponed = False
@@ -209,8 +212,21 @@ class Lifecycle:
     def _handle(self, event: LifecycleEvent) -> None:
         transition = self.TRANSITIONS.get((self.phase, event))
         if transition is not None:
+            before = self.phase
             self.phase, action = transition
+            if self.phase is not before:
+                self._report()
             action(self)
+
+    def _report(self) -> None:
+        """Tell the service manager of a new phase."""
+        if self.phase is LifecyclePhase.READY:
+            failed = ", but the last reload failed: see the log" if self._server.reload_failed else ""
+            self._notify("READY=1", f"STATUS=ready{failed}")
+        elif self.phase is LifecyclePhase.RELOADING:
+            self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
+        elif self.phase is LifecyclePhase.DRAINING:
+            self._notify("STOPPING=1", "STATUS=draining")
 
     # The actions of the table.
 
@@ -306,11 +322,20 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 def run_server(server: Server, *, loop: Loop = "auto") -> int:
     """Run a server until a signal stops it; returns the exit code.
 
-    SIGTERM and SIGINT stop it after a drain, a second one at once; SIGHUP reloads its configuration.
+    SIGTERM and SIGINT stop it after a drain, a second one at once; SIGHUP reloads its configuration. A service manager
+    is notified of each phase, and if it has a watchdog, regularly.
     """
+    manager = ServiceManager(os.environ)
+
+    async def watchdog() -> None:
+        while True:
+            manager.notify("WATCHDOG=1")
+            await asyncio.sleep(manager.watchdog / 2)
 
     async def main() -> int:
-        lifecycle = Lifecycle(server)
+        lifecycle = Lifecycle(server, manager.notify)
+        if manager.watchdog:
+            server.start_task(watchdog())
         running_loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             running_loop.add_signal_handler(number, lifecycle.stop)

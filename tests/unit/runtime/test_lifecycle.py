@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 import sys
 from contextlib import redirect_stderr
 
@@ -122,6 +123,28 @@ def test_start_then_ready_then_announced():
         assert server.names == ["start", "announce"]
 
     run(steps, hold=["start"])
+
+
+def test_a_service_manager_is_told_of_each_phase():
+    notices = []
+
+    async def steps(server, lifecycle):
+        lifecycle._notify = lambda *lines: notices.append([re.sub(r"\d{4,}", "N", line) for line in lines])
+        await release(server, "start")
+        server.reload_error = ConfigurationError("no")
+        for _ in range(2):
+            lifecycle.reload()
+            lifecycle.reload()
+            await turn()
+            server.reload_error = None
+        lifecycle.stop()
+        lifecycle.stop()
+
+    run(steps, hold=["start"])
+    ready, reloading = ["READY=1", "STATUS=ready"], ["RELOADING=1", "MONOTONIC_USEC=N", "STATUS=reloading"]
+    failed = ["READY=1", "STATUS=ready, but the last reload failed: see the log"]
+    expected = [ready, reloading, failed, reloading, failed, reloading, ready, reloading, ready]
+    assert notices == [*expected, ["STOPPING=1", "STATUS=draining"]]
 
 
 def test_reload_while_starting_is_done_afterwards():

@@ -261,7 +261,7 @@ class ClientConnection(asyncio.Protocol):
             self.set_upstream_slow(slow=False)
         if message:
             self._transport.write(message)
-        self._finish(keep=keep and not unread and not self._context.draining, unread=-1 if unread else 0)
+        self._finish(keep=keep and not unread, unread=-1 if unread else 0)
         if self._eof or len(self._buffer):
             self._continue()
 
@@ -320,7 +320,8 @@ class ClientConnection(asyncio.Protocol):
     def expire(self) -> None:
         """End the wait whose deadline has passed. The deadline of a head is not moved by a client that reads."""
         if self.state is not ClientState.READING_HEAD and self._flow.client_reads():
-            self.deadline = self._context.clock() + self._context.timeouts.idle
+            context, exchange = self._context, self.exchange
+            self.deadline = context.clock() + (context.idle_timeout if exchange is None else context.timeouts.idle)
             return
         exchange = self.exchange
         if exchange is not None and self._writable:
@@ -333,11 +334,11 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()  # connection_lost() then ends the exchange
 
     def drain(self) -> None:
-        """Close after the response under way, or at once if there is none."""
+        """Close after the response under way; without one, after the next request, or if none comes soon."""
         if self.exchange is not None:
             self.exchange.drain()
-        elif self.state in READY and not len(self._buffer):
-            self._close()
+        elif self.state is ClientState.IDLE:
+            self.deadline = min(self.deadline, self._context.clock() + self._context.idle_timeout)
 
     def give_way(self) -> bool:
         """Close an idle connection, unless its client still receives a response; returns whether it is closed."""
@@ -571,7 +572,7 @@ class ClientConnection(asyncio.Protocol):
         if context.observe is not None and record is not None:
             record.end = now
             context.observe(record)
-        self.deadline = now + context.timeouts.idle
+        self.deadline = now + context.idle_timeout
         if keep and not unread:
             context.registry.idle[self] = None  # as `_move`
             self.state = _IDLE
@@ -599,8 +600,6 @@ class ClientConnection(asyncio.Protocol):
         self._unread = max(0, unread - len(data))
         if not self._unread:
             self._move(ClientState.IDLE)
-            if self._context.draining:
-                self._close()
         return data[unread:]
 
     def _refuse(self, error: ProtocolError) -> None:

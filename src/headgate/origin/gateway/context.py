@@ -38,7 +38,7 @@ class RegisteredConnection(Protocol):
         """End the wait whose deadline has passed."""
 
     def drain(self) -> None:
-        """Close after the response under way, or at once if there is none."""
+        """Close after the response under way; without one, after the next request, or if none comes soon."""
 
     def abort(self, reason: str) -> None:
         """Close at once."""
@@ -184,7 +184,9 @@ class GatewayContext:
         self.observe = observe
         """Receives the record of each request at its end; None where no one needs it."""
         self.draining = False
-        """Whether the gateway stops: connections close after the response under way."""
+        """Whether the gateway stops: responses end their connections, and say so."""
+        self.idle_timeout = timeouts.idle
+        """Seconds that a connection is kept for the next request; fewer when the gateway stops."""
         self.counters = counters
         """The counters since the start."""
         self.clock = clock

@@ -226,8 +226,9 @@ class ProxiedExchange:
             self._client.complete(keep=self._keep, unread=self._unread)
 
     def drain(self) -> None:
-        """Have the connection close after the response."""
-        self._keep = self.relays_whole = False
+        """Have the connection close after the response, unless its head, which would say so, was sent already."""
+        if not self.begun:
+            self._keep = self.relays_whole = False
 
     def time_out(self, *, body_awaited: bool) -> None:
         """End an exchange that is not continued in time: by its client if its body is awaited, or by its origin."""

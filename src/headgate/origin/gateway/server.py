@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import os
 import random
 import socket
 import time
@@ -29,6 +30,8 @@ from headgate.origin.gateway.states import ClientState
 from headgate.origin.permits import Permits
 
 MAX_TICK = 0.25
+DRAIN_IDLE_TIMEOUT = 1.0
+"""Seconds that a connection is kept in a drain for a request that may be on its way."""
 BACKLOG = 1024
 
 
@@ -84,14 +87,14 @@ class Gateway:
         """The open tunnels."""
         self.counters = self._context.counters
         """The counters since the start."""
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, Callable[[], ClientConnection]]] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._tick_seconds = min(MAX_TICK, *(value / 8 for value in _seconds(timeouts)))
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of every listening socket that has them."""
-        names = [sock.getsockname() for server in self._servers for sock in server.sockets]
+        names = [sock.getsockname() for server, _ in self._servers for sock in server.sockets]
         return [name[:2] for name in names if isinstance(name, tuple)]
 
     @property
@@ -163,19 +166,28 @@ class Gateway:
             server = await loop.create_server(protocol, sock=sock, backlog=BACKLOG)
         else:
             server = await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_port=reuse_port or None)
-        self._servers.append(server)
+        self._servers.append((server, protocol))
 
-    async def drain(self, seconds: float) -> None:
-        """Stop: accept no more, let requests under way finish for at most `seconds`, then close everything."""
+    async def drain(self, seconds: float, *, delay: float = 0.0) -> None:
+        """Stop: let requests under way finish for at most `seconds`, then close everything.
+
+        New connections are accepted for `delay` seconds more. From the beginning, each response ends its connection and
+        says so; a connection without a request is closed a moment after the listeners, as a request may be on its way.
+        """
         # A second drain with less time: the shorter time applies.
-        self._context.draining = True
-        for server in self._servers:
-            server.close()
+        context = self._context
+        context.draining = True
+        for connection in list(self.connections):
+            connection.drain()
+        if delay:
+            await asyncio.sleep(delay)
+        context.idle_timeout = min(context.idle_timeout, DRAIN_IDLE_TIMEOUT)
+        await self._stop_listening()
         for connection in list(self.connections):
             connection.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._context.registry.emptied()
+                await context.registry.emptied()
         for connection in list(self.connections):
             connection.abort("drain")
         for tunnel in list(self.tunnels):
@@ -184,6 +196,19 @@ class Gateway:
         if self._ticking is not None:
             self._ticking.cancel()
         await asyncio.sleep(0)  # the event loop reports the closed connections
+
+    async def _stop_listening(self) -> None:
+        """Close the listeners, after the connections in their queues were accepted: the system would reset these."""
+        loop = asyncio.get_running_loop()
+        servers, self._servers = self._servers, []
+        for server, protocol in servers:
+            queues = [socket.socket(fileno=os.dup(one.fileno())) for one in server.sockets]
+            server.close()
+            for queue in queues:
+                with queue, contextlib.suppress(OSError):
+                    for _ in range(BACKLOG):
+                        connection, _ = queue.accept()
+                        await loop.connect_accepted_socket(protocol, connection)
 
     def _tick(self) -> None:
         """Expire connections: cheaper than a timer per request."""

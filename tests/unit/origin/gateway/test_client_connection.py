@@ -577,24 +577,45 @@ def test_an_end_within_a_head_is_400() -> None:
 @pytest.mark.parametrize(
     ("drive", "finish"),
     [
-        (lambda: Harness(), lambda harness: None),
-        (lambda: Harness().receive(GET).respond(), lambda harness: None),
+        (lambda: Harness(), lambda harness: harness.receive(GET).respond()),
+        (lambda: Harness(), lambda harness: harness.expire()),
+        (lambda: Harness().receive(GET).respond(), lambda harness: harness.receive(GET).respond()),
+        (lambda: Harness().receive(GET).respond(), lambda harness: harness.expire()),
         (lambda: Harness().receive(GET), lambda harness: harness.respond()),
+        (
+            lambda: Harness().receive(GET).respond(RESPONSE[:-1]),
+            lambda harness: harness.respond(RESPONSE[-1:]).receive(GET).respond(),
+        ),
         (lambda: delaying().receive(GET), lambda harness: harness.release().respond()),
         (lambda: Harness().receive(GET[:5]), lambda harness: harness.receive(GET[5:]).respond()),
-        (lambda: rejecting().receive(POST + b"he"), lambda harness: harness.receive(b"llo")),
+        (lambda: rejecting().receive(POST + b"he"), lambda harness: harness.receive(b"llo" + GET)),
     ],
-    ids=["new", "idle", "responding", "delayed", "reading a head", "discarding"],
-)
-def test_a_draining_connection_closes_after_the_request_under_way(
+    ids=[
+        "new", "new, silent", "idle", "idle, silent", "responding", "response begun", "delayed", "reading a head",
+        "discarding",
+    ],
+)  # fmt: skip
+def test_a_draining_connection_closes_after_a_response_that_says_so(
     drive: Callable[[], Harness], finish: Callable[[Harness], Any]
 ) -> None:
     harness = drive()
-    harness.context.draining = True
+    harness.context.draining, harness.context.idle_timeout = True, 1.0
     harness.connection.drain()
+    assert not harness.client.closed
+    now = harness.context.now
     finish(harness)
-    assert harness.client.closed
-    assert harness.state is ClientState.CLOSED
+    seconds = harness.context.now - now
+    assert (harness.client.closed, harness.client.aborted, seconds) in {(True, False, 0.0), (False, True, 1.0)}
+    assert harness.client.written.count(b"Connection: close\r\n") == harness.client.closed
+
+
+def test_a_client_that_reads_a_response_is_waited_for_in_a_drain_for_short_times() -> None:
+    harness = Harness().receive(GET).respond()
+    harness.context.draining, harness.context.idle_timeout = True, 1.0
+    harness.connection.drain()
+    for harness.client.buffered in (10, 9):
+        assert harness.expire().connection.deadline == harness.context.now + 1.0
+    assert harness.expire().client.aborted
 
 
 def test_a_client_that_has_reset_its_connection_is_closed_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

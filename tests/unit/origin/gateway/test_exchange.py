@@ -467,3 +467,12 @@ def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
     harness.upstream.data_received(RESPONSE)
     assert b"Connection: close\r\n" in harness.client.written
     assert harness.client.calls == [("complete", False, False)]
+
+
+def test_an_exchange_that_is_drained_after_its_response_head_keeps_the_connection() -> None:
+    harness = Harness(request())
+    harness.exchange.start(HEAD, 1000.0)
+    harness.upstream.data_received(RESPONSE[:-1])
+    harness.exchange.drain()
+    harness.upstream.data_received(RESPONSE[-1:])
+    assert harness.client.calls == [("complete", True, False)]

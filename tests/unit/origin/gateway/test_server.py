@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,6 +64,34 @@ async def test_draining_may_be_cut_short_by_draining_again() -> None:
     assert not first.done()
     await gateway.drain(0)
     await first
+
+
+async def test_a_drain_answers_what_was_queued_before_the_listener_closes() -> None:
+    gateway = make_gateway("http://127.0.0.1:1")
+    await gateway.start(port=0)
+    with socket.create_connection(gateway.addresses[0]) as early:
+        early.sendall(GET)  # the event loop has not had a turn to accept it
+        draining = asyncio.ensure_future(gateway.drain(60))
+        answer = await asyncio.to_thread(early.recv, 4096)
+        assert answer.startswith(b"HTTP/1.1 502 ")
+        assert b"Connection: close\r\n" in answer
+        await draining
+
+
+async def test_new_connections_are_accepted_during_the_delay_of_a_drain() -> None:
+    gateway = make_gateway("http://127.0.0.1:1")
+    await gateway.start(port=0)
+    (address,) = gateway.addresses
+    with socket.create_connection(address) as kept:
+        draining = asyncio.ensure_future(gateway.drain(60, delay=0.2))
+        await asyncio.sleep(0.1)
+        with socket.create_connection(address) as late:
+            for one in (late, kept):
+                one.sendall(GET)
+                assert b"Connection: close\r\n" in await asyncio.to_thread(one.recv, 4096)
+        await draining
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
 
 
 async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes_on() -> None:
