@@ -199,8 +199,8 @@ class Attempt:
             release = state.throttle.release_time(self._target, now=now, interactive=self.interactive)
             pause = retry_pause(status, retries=self._tries - 1, draw=state.throttle.draw())
             self._retry_in = max(pause, release - now, asked - now)
-            is_late = now + self._retry_in > self._began + state.retry.total_time
-            if is_late or self._retry_in > state.max_delay or not state.throttle.spend_retry(self._url):
+            longest = min(state.max_delay, self._began + state.retry.total_time - now)
+            if self._retry_in > longest or not state.throttle.spend_retry(self._url, now=now, sent=self._sent):
                 return False
         self.phase = "WAITING"
         self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0

@@ -162,8 +162,8 @@ class Throttle:
         self._opt_outs: dict[str, None] = {}
         self._full_budget = None if retry_budget is None else retry_budget * _SHARES
         self._max_budgets = max_targets
-        self._budgets: dict[str, int] = {}
-        """The shares left of each origin whose budget is not full."""
+        self._budgets: dict[str, tuple[int, float]] = {}
+        """The shares left of each origin whose budget is not full, and when the last retry was taken."""
 
     def __bool__(self) -> bool:
         """A throttle is true, also without targets."""
@@ -286,17 +286,23 @@ class Throttle:
         target = self.target(url)
         if target is None or self._full_budget is None:
             return math.inf
-        return self._budgets.get(target.origin, self._full_budget) // _SHARES
+        return self._budgets.get(target.origin, (self._full_budget, ASAP))[0] // _SHARES
 
-    def spend_retry(self, url: str) -> bool:
-        """Take one retry of `url` from its origin's budget; return False, and do not retry, if none is left."""
-        if self.retries_left(url) < 1:
-            return False
+    def spend_retry(self, url: str, *, now: float = ASAP, sent: float | None = None) -> bool:
+        """Take one retry of `url` from its origin's budget; return False, and do not retry, if none is left.
+
+        A request that was `sent` before the last retry was taken belongs to the same burst, and its retry is free.
+        """
         target = self.target(url)
-        if target is not None and self._full_budget is not None:
-            left = self._budgets.get(target.origin, self._full_budget)
-            _drop_oldest_if_full(self._budgets, target.origin, self._max_budgets)
-            self._budgets[target.origin] = left - _SHARES
+        if target is None or self._full_budget is None:
+            return True
+        left, spent = self._budgets.get(target.origin, (self._full_budget, ASAP))
+        if sent is not None and sent < spent <= now:
+            return True
+        if left < _SHARES:
+            return False
+        _drop_oldest_if_full(self._budgets, target.origin, self._max_budgets)
+        self._budgets[target.origin] = left - _SHARES, now
         return True
 
     def explain(self, url: str, *, now: float) -> Explanation:
@@ -371,8 +377,9 @@ class Throttle:
 
     def _earn_retry(self, target: Target) -> None:
         if target.origin in self._budgets and self._full_budget is not None:
-            self._budgets[target.origin] += 1
-            if self._budgets[target.origin] >= self._full_budget:
+            left, spent = self._budgets[target.origin]
+            self._budgets[target.origin] = left + 1, spent
+            if left + 1 >= self._full_budget:
                 del self._budgets[target.origin]
 
     def _is_after_gesture(self, now: float) -> bool:

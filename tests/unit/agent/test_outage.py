@@ -12,7 +12,7 @@ from headgate.agent.wait import Pause
 OUTAGE = 2.0
 
 
-def answers(kind, **options):  # noqa: C901 - a small simulator
+def answers(kind, *, repeats=True, **options):  # noqa: C901 - a small simulator
     """Return when each caller is answered; one that is refused, or gets an error, asks again when it may."""
     chance, now, order = random.Random(1), [0.0], itertools.count()
     courtesy = Courtesy(clock=lambda: now[0], draw=chance.random, **options)
@@ -50,8 +50,10 @@ def answers(kind, **options):  # noqa: C901 - a small simulator
                 is_final = attempt.received(503 if is_down else 200, fields if is_down else {})
             if not is_final:
                 go_on(caller, attempt)
-            elif is_down:
+            elif is_down and repeats:
                 later(0.5, "ask", caller, None)
+            elif is_down:
+                continue
             else:
                 answered.append(now[0])
     return answered, courtesy.counters["sent"]
@@ -63,4 +65,12 @@ def test_everything_is_answered_within_ten_seconds_of_the_recovery(kind, options
     answered, sent = answers(kind, **options)
     assert len(answered) == 25
     assert max(answered) < OUTAGE + 10
-    assert sent < 200
+    assert sent < 150
+
+
+@pytest.mark.parametrize("kind", ["503", "Retry-After", "refused"])
+def test_retries_that_wait_need_no_caller_that_repeats(kind):
+    answered, sent = answers(kind, repeats=False, retry=4, wait=True)
+    assert len(answered) == 25
+    assert max(answered) < OUTAGE + 10
+    assert sent < 150

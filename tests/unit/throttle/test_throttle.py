@@ -523,6 +523,13 @@ class TestRetryBudget:
         assert throttle.retries_left(X) == 1
         assert throttle.spend_retry(X)
 
+    def test_a_burst_takes_one_retry(self):
+        throttle = throttled(retry_budget=2)
+        taken = [throttle.spend_retry(X, now=now, sent=sent) for now, sent in ((5, 1), (5, 2), (6, 4), (7, 5), (8, 6))]
+        assert taken == [True, True, True, True, True]
+        assert throttle.retries_left(X) == 0
+        assert [throttle.spend_retry(X, now=9, sent=sent) for sent in (6, 7)] == [True, False]
+
     def test_localhost_has_a_budget(self):
         throttle = throttled(retry_budget=1)
         assert [throttle.spend_retry("http://localhost/") for _ in range(2)] == [True, False]
