@@ -152,9 +152,10 @@ def test_gunicorn_at_a_unix_socket_is_an_origin_until_a_reload_and_its_last_requ
     ):
         assert running.get("/x").body == b"/app/x 127.0.0.1:%d" % running.port
         found: list[bytes] = []
+        name = f"unix:{path}:/app"
         waiting = threading.Thread(target=lambda: found.append(running.get("/slow").body))
         waiting.start()
-        running.until(lambda: next(iter(running.state()["origins"].values()))["in_flight"], "request in flight")
+        running.until(lambda: running.state()["upstream_connections"][name]["active"], "request in flight")
         configured(tmp_path, f'url = "http://127.0.0.1:{other}"')
         running.process.send_signal(signal.SIGHUP)
         running.until(lambda: running.get("/x").body.startswith(b"other"), "the other origin")

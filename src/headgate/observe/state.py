@@ -80,8 +80,8 @@ class OriginState(msgspec.Struct, frozen=True):
 
     failed: bool = False
     """Whether other origins are asked instead, in any worker."""
-    in_flight: int = 0
-    """Requests in flight there."""
+    failure: str = ""
+    """The last failure, of a request or a check."""
 
 
 class GateState(msgspec.Struct, frozen=True):

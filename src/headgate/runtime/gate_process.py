@@ -289,7 +289,7 @@ class GateProcess(Backend):
             store=self.store.state,
             concurrency=self._concurrency(),
             counters=self._counters(),
-            origins={pool.name: OriginState(pool.is_failed, pool.health.in_flight) for pool in pools},
+            origins={pool.name: OriginState(pool.is_failed, pool.failure) for pool in pools},
             advice=self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree),
         )
 

@@ -83,7 +83,7 @@ class ProxiedExchange:
         self._request = request
         self._balancer = balancer
         self._pool = balancer.only or balancer.origins[0]  # the last origin that was asked
-        self._counted: OriginHealth | None = None  # of that origin, while this request is in flight there
+        self._counted: OriginHealth | None = None  # of one of several origins, while this request is in flight there
         self._moved = False  # whether a second origin was asked
         self._permit = permit
         self._head = b""
@@ -117,7 +117,11 @@ class ProxiedExchange:
     def start(self, head: bytes, now: float) -> None:
         """Send `head`, at once or as soon as there is a connection."""
         self._head = head
-        pool = self._balancer.only or self._balancer.choose(now)
+        pool = self._balancer.only
+        if pool is not None and not pool.prefix:
+            self._ask(pool, now)
+            return
+        pool = self._balancer.choose(now)
         # Not refused at once: the client's connection has not finished with this request yet.
         if pool is None:
             self._connecting = asyncio.get_running_loop().call_soon(self._reject)
@@ -137,8 +141,10 @@ class ProxiedExchange:
         self._client.fail(ProtocolError(503, "the origins are busy"), "full", unread=self.takes_body)
 
     def _ask(self, pool: "UpstreamPool", now: float) -> None:
-        self._pool, self._counted = pool, pool.health
-        pool.health.in_flight += 1
+        self._pool = pool
+        if self._balancer.only is None:
+            self._counted = pool.health
+            pool.health.in_flight += 1
         self.record.upstream = pool.name
         upstream = pool.take(repeatable=self._repeatable)
         if upstream is None:
@@ -297,8 +303,7 @@ class ProxiedExchange:
     def _begin(self, upstream: "UpstreamConnection", now: float) -> None:
         self._upstream = upstream
         self.record.upstream_start = now
-        held, self._held = self._held, []
-        if held:
+        if self._held:
             self._client.set_upstream_slow(slow=False)  # first, because sending may pause the client again
         rewrite, upload = self._pool.rewrite, self._upload
         head = self._head if rewrite is None else rewrite(self._head)
@@ -309,8 +314,9 @@ class ProxiedExchange:
             else:
                 self._close_upload()
         upstream.begin(self, head)
-        if held:
-            upstream.send(held)
+        if self._held:
+            upstream.send(self._held)
+            self._held = []
 
     def _move(self, kind: str, explanation: str, detail: str = "") -> None:
         """Ask another origin once, after one that may not have received the request; or answer."""
@@ -357,7 +363,8 @@ class ProxiedExchange:
         self._note(head.status)
         record = self.record
         record.bytes = head.length
-        self._leave()
+        if self._counted is not None:
+            self._leave()
         if self._permit is not None:
             self._permit.release()
         # Not `request_id_line`: a call costs more than the line.
