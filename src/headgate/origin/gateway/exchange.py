@@ -446,22 +446,24 @@ class ProxiedExchange:
             self._close_unsent()
             self._client.complete(keep=self._keep, unread=self._unread)
 
-    def lost(self, *, unanswered: bool) -> None:
+    def lost(self, error: Exception | None, *, unanswered: bool) -> None:
         """Retry where that is safe: the origin closed the connection before a final response began.
 
         `unanswered` means that it had not sent a byte.
         """
         upstream, self._upstream = self._upstream, None
-        explanation = "the origin closed the connection without an answer"
+        kind, explanation, detail = "unreachable", "the origin closed the connection without an answer", ""
+        if isinstance(error, ssl.SSLError):  # as TLS 1.3 does without a client certificate
+            kind, detail = "tls", reason_of(error)
         # 9112 9.3.1: a connection that was idle may have been closed while the request was on its way. The next one is
         # new, so a request is repeated once only at one origin.
         if unanswered and upstream is not None and upstream.reused and self._repeatable:
             self._pool.counters.retried += 1
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         elif self._repeatable:
-            self._move("unreachable", explanation)
+            self._move(kind, explanation, detail)
         else:
-            self.fail("unreachable", explanation)
+            self.fail(kind, explanation, detail)
 
     def fail(self, kind: str, explanation: str, detail: str = "") -> None:
         """Answer for an origin that fails; `kind` is one of `FAILURES`, and `detail` is for the log."""
@@ -650,10 +652,12 @@ class UpstreamPool:
             async with asyncio.timeout(origin.health_timeout):
                 status = await self._fetch_status(origin.health)
             reason = "" if 200 <= status < 400 else f"status {status}"
+        except asyncio.LimitOverrunError:
+            reason = "the response has too long a head"
         except TimeoutError:
             reason = f"no answer within {origin.health_timeout:g} s"
-        except (OSError, EOFError, ProtocolError, asyncio.LimitOverrunError) as error:
-            reason = str(error) if not isinstance(error, OSError) else reason_of(error)
+        except (OSError, EOFError, ProtocolError) as error:
+            reason = reason_of(error)
         if not reason:
             self.health.succeed()
             return
@@ -751,7 +755,7 @@ class UpstreamConnection(asyncio.Protocol):
         if tls is not None:
             tls.context.session = tls.session
         if state is UpstreamState.WAITING:
-            exchange.lost(unanswered=not self._pending)
+            exchange.lost(error, unanswered=not self._pending)
         elif state is UpstreamState.RECEIVING:
             if isinstance(self._body, UnboundedBody) and error is None:
                 exchange.relay([b"0\r\n\r\n"] if self._body.framed else [], self._body.size)

@@ -47,7 +47,7 @@ class Handler:
     def finish(self, *, reusable: bool) -> None:
         self.events.append(("end", reusable))
 
-    def lost(self, *, unanswered: bool) -> None:
+    def lost(self, _error: Exception | None, *, unanswered: bool) -> None:
         self.events.append(("lost", unanswered))
 
     def fail(self, kind: str, _explanation: str) -> None:
