@@ -44,6 +44,13 @@ def test_rule_without_a_file_applies_to_all_requests():
     ]
 
 
+def test_flags_for_origins_replace_those_of_the_file(tmp_path):
+    file = tmp_path / "headgate.toml"
+    file.write_text('[[origin]]\nurl = "http://a"\nweight = 2\n')
+    tree, _ = ServeOptions(str(file), {"gate.origin": ("http://b", "https://c")}).read()
+    assert [(one.url, one.weight) for one in tree.origins] == [("http://b", 1), ("https://c", 1)]
+
+
 def test_the_demonstration_keeps_its_queue():
     tree, _ = ServeOptions(demo=True, rules=("9/s",)).read()
     assert [(section.name, section.rules) for section in tree.domain] == [
