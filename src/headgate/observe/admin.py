@@ -5,6 +5,7 @@ answers only requests for loopback names, and for those that are configured: a p
 pointed at 127.0.0.1 (DNS rebinding) reads nothing here.
 """
 
+import asyncio
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -161,7 +162,8 @@ class AdminApplication(Generic[_State]):
     async def _metrics(self, scope: Scope) -> Answer:
         metrics = self._source.metrics(await self._source.state(whole=False))
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-        content, media_type = self._writer.write(metrics, self._source.server_state(), accept)
+        # In a thread, because thousands of lines would delay requests.
+        content, media_type = await asyncio.to_thread(self._writer.write, metrics, self._source.server_state(), accept)
         return Answer(content, media_type=media_type)
 
     async def _state(self, _scope: Scope) -> Answer:

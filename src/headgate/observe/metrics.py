@@ -55,10 +55,20 @@ def _total(values: Sequence[Any]) -> Any:
         return any(values)
     if isinstance(last, int | float):
         return sum(values)
-    if isinstance(last, dict):
-        keys = dict.fromkeys(key for value in values for key in value)
-        return {key: _total([value[key] for value in values if key in value]) for key in keys}
-    return last
+    return _total_by_key(values) if isinstance(last, dict) else last
+
+
+def _total_by_key(values: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    others: dict[str, list[Any]] = {}
+    for value in values:
+        for key, one in value.items():
+            # A loop instead of a call for each: a thousand domains have tens of thousands of numbers.
+            if type(one) is int or type(one) is float:
+                total[key] = total.get(key, 0) + one
+            else:
+                others.setdefault(key, []).append(one)
+    return total | {key: _total(same) for key, same in others.items()}
 
 
 def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metric]:
