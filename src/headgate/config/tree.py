@@ -37,17 +37,12 @@ from headgate.config.section import (
     with_value,
 )
 from headgate.config.store_url import check_store
-from headgate.http.conditions import Conditions
+from headgate.http.conditions import Conditions, as_tuple
 from headgate.limit import Domain, Rule
 from headgate.limit.concurrency import Priority
 from headgate.limit.history import AlgorithmName
 
 Shard = Literal["domain", "identifier"]
-
-
-def as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values of a key that is a text or a list of texts."""
-    return (value,) if isinstance(value, str) else value
 
 
 class Tls(ConfigSection, frozen=True):

@@ -14,8 +14,9 @@ from headgate.config.origin_section import OriginUrl, check_origins
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import UNIX, Address, Format, check_listener
 from headgate.config.toml_reader import convert_document
-from headgate.config.tree import Bus, Configuration, Gate, ListenerSection, Router, Sidecar, as_tuple
+from headgate.config.tree import Bus, Configuration, Gate, ListenerSection, Router, Sidecar
 from headgate.errors import ConfigurationError, fail_if
+from headgate.http.conditions import as_tuple
 from headgate.limit import Domain
 
 _MIN_SHARDED_MASTERS = 2

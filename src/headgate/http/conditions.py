@@ -8,6 +8,11 @@ import msgspec
 Texts = str | tuple[str, ...]
 
 
+def as_tuple(value: Texts) -> tuple[str, ...]:
+    """Return the values of a key that is a text or a list of texts."""
+    return (value,) if isinstance(value, str) else value
+
+
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a request must have, all of it; an empty value sets no condition."""
 

@@ -6,8 +6,9 @@ cache is bounded.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Protocol
 from urllib.parse import quote
 
@@ -113,48 +114,40 @@ def identify_by(methods: Texts, address: Identify) -> Identify:
     """
     if not isinstance(methods, str):
         fail_if(not methods, "identify: the list is empty; expected methods such as 'client-address'")
-        return Combined([identify_by(method, address) for method in methods])
+        parts = [identify_by(method, address) for method in methods]
+        return PerRequest(
+            lambda info: short_identifier("&".join([quote(part(info), safe="=:/") for part in parts]).encode())
+        )
     source, _, name = (part.strip() for part in methods.partition(":"))
     if methods.strip() == "client-address":
         return address
     if source == "header" and is_token(name):
         return header(name, address)
     if source == "cookie" and is_token(name):
-        return Value(partial(cookie_value, name=name.encode()), address)
+        cookie = re.compile(rb"(?:^|;)[ \t]*+" + re.escape(name.encode()) + rb"[ \t]*+=([^;]*+)")
+        return PerRequest(lambda info: _named(cookie_value(info, cookie)) or address(info))
     if source == "path" and name.isascii() and name.isdigit() and 0 < int(name[:9]) <= _MAX_SEGMENT:
-        return Value(partial(path_segment, number=int(name)), address)
+        number = int(name)
+        return PerRequest(lambda info: _named(path_segment(info, number)) or address(info))
     raise ConfigurationError(
         f"invalid identify {methods!r}; expected 'client-address', 'header:NAME', 'cookie:NAME', or 'path:NUMBER' from "
         f"1 to {_MAX_SEGMENT}"
     )
 
 
-class Value:
-    """Identifies by what `read` returns; by `fallback` where that is empty."""
+def _named(value: bytes) -> bytes:
+    return header_identifier(b"", value) if value else b""
 
-    def __init__(self, read: Callable[[RequestInfo], bytes], fallback: Identify) -> None:
-        self._read = read
-        self._fallback = fallback
+
+class PerRequest:
+    """Identifies by a function of the request alone."""
+
+    def __init__(self, identify: Callable[[RequestInfo], bytes]) -> None:
+        self._identify = identify
 
     def __call__(self, info: RequestInfo, /) -> bytes:
         """Return the identifier of a request."""
-        value = self._read(info)
-        return header_identifier(b"", value) if value else self._fallback(info)
-
-    def per_connection(self, _peer: str, /) -> bytes | None:
-        """Return None: it depends on the request."""
-        return None
-
-
-class Combined:
-    """Identifies by several methods together."""
-
-    def __init__(self, methods: Iterable[Identify]) -> None:
-        self._methods = tuple(methods)
-
-    def __call__(self, info: RequestInfo, /) -> bytes:
-        """Return the identifiers of all methods as one; `&` in one of them is percent-encoded."""
-        return short_identifier("&".join([quote(method(info), safe="=:/") for method in self._methods]).encode())
+        return self._identify(info)
 
     def per_connection(self, _peer: str, /) -> bytes | None:
         """Return None: it depends on the request."""
@@ -195,7 +188,7 @@ class ClientAddress:
         """Reads each field that is accepted, by its name in lower case."""
         self._ipv6_prefix = ipv6_prefix
         self._trusts_unix = "unix" in trusted
-        self._proxies = AddressSet((text for text in trusted if text != "unix"), "trusted proxy", "or 'unix'")
+        self._proxies = AddressSet((text for text in trusted if text != "unix"), ", or 'unix'")
         # Parsing an address takes microseconds, and few addresses send most requests. One bounded cache per object.
         self._known = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
         self.per_connection = lru_cache(MAX_CACHED_ADDRESSES)(self._without_fields)
@@ -261,47 +254,31 @@ class ClientAddress:
 class AddressSet:
     """Addresses and networks, written as CIDRs; a lookup takes the same time for any number of them.
 
-    An IPv4-mapped IPv6 address or network is the IPv4 one inside. Raises `ConfigurationError` for another text, which
-    it calls a `what`.
+    An IPv4-mapped IPv6 address or network is the IPv4 one inside. Raises `ConfigurationError` for another text.
     """
 
-    def __init__(self, texts: Iterable[str], what: str, alternatives: str = "") -> None:
-        self._what, self._alternatives = what, alternatives
+    def __init__(self, texts: Iterable[str], expected: str = "") -> None:
         self._prefixes: dict[tuple[int, int], set[int]] = {}
-        self.add(texts)
+        for text in texts:
+            network = _network(text, expected)
+            shift = network.max_prefixlen - network.prefixlen
+            self._prefixes.setdefault((network.version, shift), set()).add(int(network.network_address) >> shift)
         self.has = lru_cache(MAX_CACHED_ADDRESSES)(self._look_up)
         """Returns whether the address in a text is among them."""
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Add members, before the first lookup."""
-        for text in texts:
-            network = _network(text, self._what, self._alternatives)
-            shift = network.max_prefixlen - network.prefixlen
-            self._prefixes.setdefault((network.version, shift), set()).add(int(network.network_address) >> shift)
-
     def _look_up(self, text: str) -> bool:
         address = _address(text)
-        if address is None:
-            return False
-        number, version = int(address), address.version
+        version, number = (0, 0) if address is None else (address.version, int(address))
         return any(family == version and number >> shift in of for (family, shift), of in self._prefixes.items())
 
 
-def is_network(text: str) -> bool:
-    """Return whether a text is an address or a CIDR."""
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return True
-
-
-def _network(text: str, what: str, alternatives: str) -> _Network:
+def _network(text: str, expected: str) -> _Network:
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
-        expected = f"an address or a CIDR such as '127.0.0.0/8' or '::1'{alternatives and ', ' + alternatives}"
-        raise ConfigurationError(f"invalid {what} {text!r}; expected {expected}") from None
+        raise ConfigurationError(
+            f"invalid address {text!r}; expected an address or a CIDR such as '127.0.0.0/8' or '::1'{expected}"
+        ) from None
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     if mapped is not None and network.prefixlen >= 96:
         return ipaddress.IPv4Network((mapped, network.prefixlen - 96))

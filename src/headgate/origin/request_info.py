@@ -160,11 +160,11 @@ def path_segment(info: RequestInfo, number: int) -> bytes:
     return segments[number] if number < len(segments) else b""
 
 
-def cookie_value(info: RequestInfo, name: bytes) -> bytes:
+def cookie_value(info: RequestInfo, cookie: re.Pattern[bytes]) -> bytes:
     """Return the value of a cookie, percent-decoded; empty if it is absent, quoted, or there more than once.
 
-    An application may read either of two, and quoted values can be written in many ways.
+    An application may read either of two, and quoted values can be written in many ways. `cookie` finds the values.
     """
-    pairs = [pair.partition(b"=") for line in info.fields if line[0] == b"cookie" for pair in line[1].split(b";")]
-    values = [value.strip() for key, _, value in pairs if key.strip() == name]
-    return unquote_to_bytes(values[0]) if len(values) == 1 and not values[0].startswith(b'"') else b""
+    values = [value for name, line in info.fields if name == b"cookie" for value in cookie.findall(line)]
+    value = values[0].strip() if len(values) == 1 else b""
+    return unquote_to_bytes(value) if value[:1] != b'"' else b""

@@ -7,10 +7,12 @@ belongs to no domain and is not limited.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Final, NamedTuple, cast
+from typing import Annotated, Final, NamedTuple, cast
 
-from headgate.errors import ConfigurationError, check_count, fail_if
-from headgate.http.conditions import Conditions, Texts
+import msgspec
+
+from headgate.errors import ConfigurationError, fail_if
+from headgate.http.conditions import Conditions, Texts, as_tuple
 from headgate.http.fields import TOKEN, is_token
 from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import credential
@@ -42,22 +44,13 @@ class Route(Conditions, frozen=True):
     also: tuple[str, ...] = ()
     """Other domains in which its requests count, too; the longest hold decides."""
 
-    cost: int = 1
+    cost: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """As how many requests each counts, in all of its domains."""
 
     @property
     def matches_all(self) -> bool:
         """Whether it is without conditions."""
         return self.is_empty and self.unless.is_empty
-
-
-_LISTS = ("path_prefix", "host", "methods", "clients")
-_VALUES = ("value", "prefix", "regex")
-"""The conditions that may be lists of texts, and those on the value of `header`."""
-
-
-MAX_COST = 100
-"""Each request counts one by one."""
 
 
 class _Seen:
@@ -123,7 +116,7 @@ class Routes:
             if route.identify:
                 with naming(f"domain {route.domain!r}"):
                     methods[route.domain] = identify_by(route.identify, self._address)
-        names = [(route.domain, *_texts(route.also)) for route in listed]
+        names = [(route.domain, *route.also) for route in listed]
         self._compiled = [
             _Compiled(_tests(route), tuple((name, methods.get(name)) for name in domains), route.cost)
             for route, domains in zip(listed, names, strict=True)
@@ -154,60 +147,50 @@ class Routes:
 
 
 def _checked(routes: Iterable[object]) -> Iterator[Route]:
-    """Yield the routes; raises `ConfigurationError` for what is not a list of them."""
+    """Yield the routes, with tuples for lists; raises `ConfigurationError` for what is not a list of them."""
     for route in routes if isinstance(routes, Iterable) else (None,):
-        fail_if(
-            not isinstance(route, Route),
-            f"expected a list of Route, such as [Route('api', path_prefix='/api/')], got {routes!r:.80}",
-        )
-        yield cast("Route", route)
+        if not isinstance(route, Route):
+            raise ConfigurationError(
+                f"expected a list of Route, such as [Route('api', path_prefix='/api/')], got {routes!r:.80}"
+            )
+        try:
+            yield msgspec.convert(msgspec.to_builtins(route), Route)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"domain {route.domain!r}: {error}") from None
 
 
 def _tests(route: Route) -> tuple[_Test, ...]:
     """Return what a request must pass. Raises `ConfigurationError` for a route that no request can match."""
-    fail_if(not isinstance(route.domain, str), f"the domain of a route must be text, got {route.domain!r:.80}")
     with naming(f"domain {route.domain!r}"):
-        check_count("cost", route.cost, 1)
-        fail_if(route.cost > MAX_COST, f"cost must be at most {MAX_COST}, got {route.cost}")
         unless = _made(route.unless)
         return (*_made(route), *((lambda seen: not all(test(seen) for test in unless),) if unless else ()))
 
 
 def _made(conditions: Conditions) -> tuple[_Test, ...]:
-    fail_if(not isinstance(conditions, Conditions), f"unless must be Conditions, got {conditions!r:.80}")
-    for name in Conditions.__struct_fields__:
-        value = getattr(conditions, name)
-        are_texts = name in _LISTS and all(isinstance(text, str) for text in _texts(value))
-        fail_if(not isinstance(value, str) and not are_texts, f"the {name} of a route must be text, got {value!r:.80}")
-    values = [f"{name} {getattr(conditions, name)!r}" for name in _VALUES if getattr(conditions, name)]
+    values = [f"{name} {value!r}" for name in ("value", "prefix", "regex") if (value := getattr(conditions, name))]
     fail_if(len(values) > 1, f"{' and '.join(values)} exclude each other; set only one of them")
     fail_if(values and not conditions.header, f"{''.join(values)} without a header; add header = 'NAME' beside it")
     return tuple(make(conditions) for name, make in _CONDITIONS.items() if getattr(conditions, name))
 
 
-def _texts(value: Texts) -> tuple[str, ...]:
-    """Return the values of a condition that is a text or a list of texts."""
-    return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-
-
 def _path_starts(route: Conditions) -> _Test:
-    for text in _texts(route.path_prefix):
+    for text in as_tuple(route.path_prefix):
         plain = plain_path(text.encode("utf-8", "replace")).decode("utf-8", "replace")
         fail_if(
             text != plain or not plain.startswith("/"),
             f"invalid path_prefix {text!r}; expected it normalized: {'/' + plain.lstrip('/')!r}",
         )
-    prefixes = tuple(text.encode("utf-8", "replace") for text in _texts(route.path_prefix))
+    prefixes = tuple(text.encode("utf-8", "replace") for text in as_tuple(route.path_prefix))
     return lambda seen: seen.path.startswith(prefixes)
 
 
 def _host_is(route: Conditions) -> _Test:
-    for text in _texts(route.host):
+    for text in as_tuple(route.host):
         fail_if(
             not _HOST.fullmatch(text),
             f"invalid host {text!r}; expected a form such as 'example.org', without scheme and path",
         )
-    hosts = frozenset(text.lower().rstrip(".").encode() for text in _texts(route.host))
+    hosts = frozenset(text.lower().rstrip(".").encode() for text in as_tuple(route.host))
     return lambda seen: not hosts.isdisjoint((seen.host, _without_port(seen.host).rstrip(b".")))
 
 
@@ -218,7 +201,7 @@ def _without_port(host: bytes) -> bytes:
 
 
 def _method_is(route: Conditions) -> _Test:
-    wanted = _texts(route.methods)
+    wanted = route.methods
     for method in wanted:
         fail_if(
             not is_token(method) or method in _LOWERED,
@@ -238,7 +221,7 @@ def _user_agent_has(route: Conditions) -> _Test:
 
 
 def _client_is(route: Conditions) -> _Test:
-    clients = AddressSet(_texts(route.clients), "client")
+    clients = AddressSet(route.clients)
     return lambda seen: clients.has(seen.client)
 
 

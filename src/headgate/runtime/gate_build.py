@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config import BundleSection, Configuration, DomainSection
-from headgate.config.tree import Bounds, as_tuple
+from headgate.config.toml_reader import read_text
+from headgate.config.tree import Bounds
 from headgate.errors import BundleError, ConfigurationError, fail_if, reason_of
+from headgate.http.conditions import as_tuple
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
 from headgate.limit.concurrency import ConcurrencySettings
@@ -26,7 +28,7 @@ from headgate.origin.gateway import GatewayPolicy, ListenerSettings, TlsKeys
 from headgate.origin.gateway.listener import HTTPS_PORT, redirect_to_https
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.policy import decide
-from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by, is_network
+from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by
 from headgate.origin.pages import MAX_TEMPLATE_SIZE, Pages
 from headgate.origin.request_info import plain_path
 from headgate.origin.response import QuotaFields, Refusals
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 CATCH_ALL = "default"
 """The name of the domain of rules that are given without one; it matches all requests."""
-_EVERYWHERE = ("0.0.0.0/0", "::/0")
 _MONITORED_LATENCY = 1.0
 """Seconds: the `healthy_latency` of a limit that only learns the capacity, and rejects nothing."""
 _OTHER_FILES = 64
@@ -113,31 +114,25 @@ def _read_page(key: str, file: str) -> str:
 
 def _denies(tree: Configuration) -> Callable[[str], bool] | None:
     """Read `gate.deny` and `gate.allow`; return what tells whether an address is denied, None if none is."""
-    gate = tree.gate
+    allow, deny = tree.gate.allow, tree.gate.deny
     fail_if(
-        gate.allow and not gate.deny,
+        allow and not deny,
         "gate.allow has no effect without gate.deny; to admit only these addresses, add deny = ['all']",
     )
-    denied, allowed = _read_addresses("gate.deny", gate.deny), _read_addresses("gate.allow", gate.allow)
-    return (lambda address: denied.has(address) and not allowed.has(address)) if gate.deny else None
+    allowed, everyone = _read_addresses("gate.allow", allow), "all" in deny
+    denied = _read_addresses("gate.deny", [entry for entry in deny if entry != "all"])
+    return (lambda address: (everyone or denied.has(address)) and not allowed.has(address)) if deny else None
 
 
 def _read_addresses(key: str, entries: Iterable[str]) -> AddressSet:
-    """Return the addresses in a list of addresses, CIDRs, `all`, and files of these."""
-    addresses = AddressSet((), "address")
-    for entry in entries:
-        texts, where = [*_EVERYWHERE] if entry == "all" else [entry], key
-        if entry != "all" and not is_network(entry):
-            try:
-                texts = Path(entry).read_text(encoding="utf-8").splitlines()
-            except (OSError, ValueError) as error:
-                why = reason_of(error) if isinstance(error, OSError) else "not UTF-8"
-                what = "neither an address nor a CIDR, and not a file that can be read"
-                raise ConfigurationError(f"{key}: {entry!r} is {what}: {why}") from None
-            where = f"{key}: {entry}"
-        with naming(where):
-            addresses.add(member for text in texts if (member := text.partition("#")[0].strip()))
-    return addresses
+    """Return the addresses in a list of addresses, CIDRs, and files of these."""
+    texts: list[str] = []
+    with naming(key):
+        for entry in entries:
+            is_file = Path(entry).is_file()
+            lines = read_text(entry, advice="expected a file of addresses").splitlines() if is_file else [entry]
+            texts += [text for line in lines if (text := line.partition("#")[0].strip())]
+        return AddressSet(texts, ", or a file of these")
 
 
 def check_composition(tree: Configuration) -> None:

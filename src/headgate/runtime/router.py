@@ -8,8 +8,9 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration
-from headgate.config.tree import Router, as_tuple, restart_note
+from headgate.config.tree import Router, restart_note
 from headgate.errors import fail_if
+from headgate.http.conditions import as_tuple
 from headgate.limit.messages import topic
 from headgate.link import RouterLink
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys

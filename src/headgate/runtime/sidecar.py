@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection, domain_changes
-from headgate.config.tree import Sidecar, as_tuple, keep_keys, restart_note
+from headgate.config.tree import Sidecar, keep_keys, restart_note
 from headgate.errors import ConfigurationError, fail_if
+from headgate.http.conditions import as_tuple
 from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
 from headgate.link import GatekeeperLink

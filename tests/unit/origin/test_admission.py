@@ -80,7 +80,7 @@ def test_routes_may_identify_and_count_in_several_domains():
     verdicts = [admission.admit(charges, now=100.0) for _ in range(3)]
     assert [(one.status.value, one.domain) for one in verdicts] == [("ACCEPTED", "p")] * 2 + [("REJECTED", "all")]
     assert Admission(ADAPTER, gatekeeper=gatekeeper, domain=routes, identify=lambda _: None).classify(Request()) is None
-    with pytest.raises(ConfigurationError, match="domain 'p': cost must be at most 100, got 101"):
+    with pytest.raises(ConfigurationError, match=r"domain 'p': Expected `int` <= 100 - at `\$.cost`"):
         Routes([Route("p", cost=101)])
 
 
