@@ -171,6 +171,21 @@ class Laws:
             assert len(dripped) < DRIPS
         assert len({asked.connection for asked in origin.got("/")}) == 2
 
+    def test_a_retry_does_not_wait_for_a_body_that_stalls(self, origin: Origin) -> None:
+        is_over, waited = threading.Event(), []
+
+        def stalled() -> Iterator[bytes]:
+            waited.append(is_over.wait(10))
+            yield b"hello"
+
+        origin.say("/", Answer(503, {"Content-Length": "5"}, stalled()), 200)
+        try:
+            with self.client(courtesy(SOON, wait=60, retry=1)) as client:
+                assert client.ask(f"{origin.url}/") == (200, b"hello")
+                assert False not in waited
+        finally:
+            is_over.set()
+
     @pytest.mark.parametrize("piece", [b"", b"not what it says it is"])
     def test_a_retry_is_made_after_a_malformed_body(self, origin: Origin, piece: bytes) -> None:
         origin.say("/", Answer(503, {"Content-Encoding": "gzip"}, iter([piece] if piece else [])), 200)
