@@ -42,13 +42,13 @@ async def test_tls_and_its_keys_can_be_replaced_while_it_runs(tmp_path: Path) ->
         assert b"proto=https\r\n" in body
         tls_keys(tmp_path, authority, "a.example")
         assert (await serial_and_reply(port, authority, "a.example"))[0] == before
-        tls.reload()
+        tls.reload_changed()
         after = {(await serial_and_reply(port, authority, name))[0] for name in ("a.example", None)}
         assert len(after) == 1
         assert before not in after
         (tmp_path / "cert.pem").write_text("nonsense")
         with pytest.raises(ConfigurationError, match=r"cert\.pem"):
-            tls.reload()
+            tls.reload_changed()
         assert (await serial_and_reply(port, authority, "a.example"))[0] in after
 
 

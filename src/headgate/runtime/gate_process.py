@@ -198,7 +198,10 @@ class GateProcess(Backend):
             await asyncio.sleep(_FILE_CHECK_INTERVAL)
             try:
                 # Of two files that belong together, the second one may not be there yet.
-                line = "certificates read again" if sum(one.reload_changed() for one in self._keys.values()) else ""
+                line = ""
+                for keys in self._keys.values():
+                    if await asyncio.to_thread(keys.reload_changed):
+                        line = "certificates read again"
             except ConfigurationError as error:
                 line = f"{error}; the certificates in force stay"
             if line and not self._number:
@@ -242,7 +245,7 @@ class GateProcess(Backend):
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
         contexts = [client_tls(origin) for origin in tree.origins]
         for keys in self._keys.values():
-            keys.reload(tree.certificates)
+            await asyncio.to_thread(keys.reload, tree.certificates)
         access_log = await asyncio.to_thread(self._open_access_log, configuration, composed)
         self._gateway.origins.configure(tree.origins, contexts)
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)

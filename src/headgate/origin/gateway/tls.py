@@ -7,6 +7,9 @@ from pathlib import Path
 from headgate.config.tree import TlsSection
 from headgate.errors import ConfigurationError, reason_of
 
+_Stamp = tuple[object, ...]
+"""The files of a certificate, and what changes with their content."""
+
 
 class TlsKeys:
     """The certificates of a listener with their keys, PEM files; the first one is for all names that no other has.
@@ -18,43 +21,21 @@ class TlsKeys:
     def __init__(self, certificates: Sequence[TlsSection], client_ca: str = "") -> None:
         self._certificates = certificates
         self._client_ca = client_ca
-        self._seen, self.context = self._stamps(certificates), self._load(certificates)
+        self._loaded: dict[_Stamp, ssl.SSLContext] = {}
+        self._seen: list[_Stamp] = []
+        self.context: ssl.SSLContext
         """The context for the next handshake."""
+        self.reload(certificates)
 
-    def reload(self, certificates: Sequence[TlsSection] | None = None) -> None:
-        """Read all files again, or those of other certificates, for further handshakes.
+    def reload(self, certificates: Sequence[TlsSection]) -> None:
+        """Use these certificates for further handshakes, and read files that have changed. May run in a thread.
 
         Raises `ConfigurationError` for invalid files, and leaves the old keys in force.
-
-        Earlier sessions are not resumed: their clients may have lost their authority.
         """
-        certificates = self._certificates if certificates is None else certificates
-        self._seen, self.context = self._stamps(certificates), self._load(certificates)
-        self._certificates = certificates
-
-    def reload_changed(self) -> bool:
-        """Read all files again if one has changed since they were read; returns whether one has."""
-        stamps = self._stamps(self._certificates)
-        if stamps == self._seen:
-            return False
-        self._seen = stamps  # invalid files are tried once
-        self.reload()
-        return True
-
-    def _stamps(self, certificates: Sequence[TlsSection]) -> list[tuple[int, int, int] | None]:
-        """Return what changes with the content of each file; None for a missing one."""
-        stamps: list[tuple[int, int, int] | None] = []
-        for path in [self._client_ca, *(path for one in certificates for path in (one.cert, one.key))]:
-            try:
-                found = Path(path).stat()
-            except (OSError, ValueError):
-                stamps.append(None)
-            else:
-                stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        return stamps
-
-    def _load(self, certificates: Sequence[TlsSection]) -> ssl.SSLContext:
-        contexts = [self._load_one(one) for one in certificates]
+        # Reading a certificate takes milliseconds, and there may be thousands. A context that is kept resumes its
+        # sessions; with other authorities it is a new one, so that a client has to show its certificate again.
+        stamps = [self._stamp(one) for one in certificates]
+        contexts = [self._loaded.get(stamp) or self._load(one) for one, stamp in zip(certificates, stamps, strict=True)]
         names = {
             name.lower(): context for one, context in zip(certificates, contexts, strict=True) for name in one.names
         }
@@ -66,9 +47,30 @@ class TlsKeys:
                 connection.context = context
 
         contexts[0].sni_callback = select if names else None
-        return contexts[0]
+        self._loaded = dict(zip(stamps, contexts, strict=True))
+        self._certificates, self._seen, self.context = certificates, stamps, contexts[0]
 
-    def _load_one(self, section: TlsSection) -> ssl.SSLContext:
+    def reload_changed(self) -> bool:
+        """Read files that have changed since they were read; returns whether there are any. May run in a thread."""
+        stamps = [self._stamp(one) for one in self._certificates]
+        if stamps == self._seen:
+            return False
+        self._seen = stamps  # invalid files are tried once
+        self.reload(self._certificates)
+        return True
+
+    def _stamp(self, section: TlsSection) -> _Stamp:
+        stamp: list[object] = []
+        for path in (section.cert, section.key, self._client_ca):
+            stamp.append(path)
+            try:
+                found = Path(path).stat()
+            except (OSError, ValueError):
+                continue
+            stamp.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        return tuple(stamp)
+
+    def _load(self, section: TlsSection) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])

@@ -54,3 +54,18 @@ def test_changed_files_are_read_once_and_invalid_ones_leave_the_keys(folder: Pat
     (folder / "b.key").replace(folder / "a.key")
     assert keys.reload_changed()
     assert keys.context is not before
+
+
+def test_sessions_outlive_other_certificates_and_no_change_of_the_authorities(folder: Path) -> None:
+    names = ("a", "b")
+    sections = [TlsSection(cert=str(folder / f"{n}.pem"), key=str(folder / f"{n}.key"), names=(n,)) for n in names]
+    authorities = folder / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(authorities)
+    keys = TlsKeys(sections, str(authorities))
+    before = keys.context
+    (folder / "b.pem").touch()
+    assert keys.reload_changed()
+    assert keys.context is before
+    trustme.CA().cert_pem.write_to_path(authorities)
+    assert keys.reload_changed()
+    assert keys.context is not before
