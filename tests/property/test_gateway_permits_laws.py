@@ -230,8 +230,8 @@ class Gateway(RuleBasedStateMachine):
         held = 0
         for connection, _ in self.clients:
             exchange = connection.exchange
-            if isinstance(exchange, ProxiedExchange) and exchange._permit is not None:
-                held += exchange._permit._is_held
+            if isinstance(exchange, ProxiedExchange) and exchange.permit is not None:
+                held += exchange.permit._is_held
         assert self.permits.limit.in_flight == held
 
     @invariant()

@@ -32,7 +32,6 @@ from headgate.origin.gateway.responses import (
 )
 from headgate.origin.gateway.states import NEXT_STATES, READY, ClientState
 from headgate.origin.gateway.tunnel import reset_on_close
-from headgate.origin.gateway.upload import Upload
 from headgate.origin.permits import Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
 from headgate.release import Status
@@ -57,7 +56,7 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client, made by a listener of the gateway with these settings."""
 
     __slots__ = (
-        "_body", "_buffer", "_context", "_decide", "_eof", "_flow", "_listener", "_permits", "_preface", "_source",
+        "_buffer", "_collected", "_context", "_decide", "_eof", "_flow", "_listener", "_permits", "_preface", "_source",
         "_transport", "_unread", "_view", "_waits", "_writable", "client", "deadline", "exchange", "record", "state",
     )  # fmt: skip
 
@@ -65,7 +64,7 @@ class ClientConnection(asyncio.Protocol):
         self.state = ClientState.IDLE
         self.client = b""
         """The client that its connections are counted for; empty when they are not counted."""
-        self.exchange: Upload | ProxiedExchange | FileResponse | None = None
+        self.exchange: ProxiedExchange | FileResponse | None = None
         """The source of the response under way; None in every state but RESPONDING."""
         self.record: RequestRecord | None = None
         """The request under way."""
@@ -79,7 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = RequestBuffer()
         self._writable = True
         self._eof = False
-        self._body: SpooledBuffer | None = None  # of a request that is not forwarded yet
+        self._collected: ProxiedExchange | None = None  # with the whole body of a request that waits for a permit
         self._unread = 0  # bytes of a body that is discarded
         self._waits: Delay | QueuedRequest | None = None
         self._permits: Permits | None = None  # those that a queued request waits for
@@ -182,7 +181,8 @@ class ClientConnection(asyncio.Protocol):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.abandon()
-        self._close_body()
+        if self._collected is not None:
+            self._collected.abandon()
         self._report("client")
 
     def data_received(self, data: bytes) -> None:
@@ -437,38 +437,32 @@ class ClientConnection(asyncio.Protocol):
     def _proceed(self, record: RequestRecord, request: RequestHead, now: float) -> None:
         """Forward a request that no rule holds any more: after its body if that is read first, and with a permit."""
         context = self._context
-        if not request.forwardable and request.has_body and self._body is None and context.buffers.requests:
-            self._upload(record, request, now)
+        if not request.forwardable and request.has_body and self._collected is None and context.buffers.requests:
+            self._collect(record, request, now)
         elif context.permits is None:
             self._forward(record, request, None, now)
         else:
             self._admit(record, request, context.permits)
 
-    def _upload(self, record: RequestRecord, request: RequestHead, start: float) -> None:
+    def _collect(self, record: RequestRecord, request: RequestHead, start: float) -> None:
         """Read the body of a request before it is forwarded."""
         context = self._context
 
-        def received(body: SpooledBuffer) -> None:
-            self.exchange, self._body = None, body
+        def received() -> None:
+            self._collected, self.exchange = cast("ProxiedExchange", self.exchange), None
             now = context.clock()
             record.upload = now - start
             self._proceed(record, request, now)
 
-        body, counters = context.buffers.for_request(), context.counters
-        upload = Upload(self, request, body, received, counters=counters, max_size=context.limits.body)
-        self.exchange = upload
+        exchange = self.exchange = ProxiedExchange(self, record, request, context.balancer, None)
+        exchange.collect(context.buffers.for_request(), received)
         self.deadline = context.clock() + context.timeouts.idle
         early = self._buffer.take()
         if early:
-            self._buffer.append(upload.feed(early))
+            self._buffer.append(exchange.feed(early))
             self._limit_buffer()
         elif request.expects_continue:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _close_body(self) -> None:
-        if self._body is not None:
-            self._body.close()
-            self._body = None
 
     def _admit(self, record: RequestRecord, request: RequestHead, permits: Permits) -> None:
         """Forward a request if there is a permit for it, otherwise queue it."""
@@ -506,7 +500,12 @@ class ClientConnection(asyncio.Protocol):
         if permit is not None:
             permit.counts_response = record.domain not in self._view.policy.uncounted
         # First: it releases the permit.
-        exchange = self.exchange = ProxiedExchange(self, record, request, context.balancer, permit)
+        exchange, self._collected = self._collected, None
+        if exchange is None:
+            exchange = ProxiedExchange(self, record, request, context.balancer, permit)
+        else:
+            exchange.permit = permit
+        self.exchange = exchange
         record.wait = now - record.start - record.upload
         self.deadline = now + context.timeouts.response
         if context.draining:
@@ -517,9 +516,6 @@ class ClientConnection(asyncio.Protocol):
             exchange.start(b"".join(parts), now)
             return
         authority = context.balancer.origins[0].authority
-        if self._body is not None:
-            exchange.supply(self._body)
-            self._body = None
         exchange.start(forwarded_request_head(request, info, authority, record.request_id), now)
         if len(self._buffer) and exchange.takes_body:
             self._buffer.append(exchange.feed(self._buffer.take()))
@@ -536,8 +532,9 @@ class ClientConnection(asyncio.Protocol):
     def _answer_new(self, response: Response, request: RequestHead) -> None:
         """Answer a request whose body has not been read: a short one is discarded, after others the connection ends."""
         unread = 0
-        if self._body is not None:
-            self._close_body()
+        if self._collected is not None:
+            self._collected.abandon()
+            self._collected = None
         elif not request.forwardable and request.has_body:
             is_short = not request.expects_continue and 0 < request.length <= MAX_DISCARDED_BODY
             unread = request.length if is_short and response.source is None else -1

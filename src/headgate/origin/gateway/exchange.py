@@ -32,7 +32,7 @@ from headgate.http.h1 import (
 )
 from headgate.origin.gateway.addresses import OriginAddresses
 from headgate.origin.gateway.balancer import Balancer, OriginHealth
-from headgate.origin.gateway.buffer import Outflow, SpooledBuffer
+from headgate.origin.gateway.buffer import SpooledBuffer
 from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers, request_id_line
 from headgate.origin.gateway.record import FAILURES, GatewayCounters, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
@@ -59,13 +59,13 @@ _STREAMS = re.compile(rb"(?im)^(?:content-type:[\t ]*text/event-stream\b|x-accel
 class ProxiedExchange:
     """Forwards the request of `record`, and relays the response to `client`.
 
-    `permit` is released when the exchange ends, however it ends; None without a concurrency limit.
+    `permit` is released when the exchange ends, however it ends.
     """
 
     __slots__ = (
         "_balancer", "_body", "_client", "_connecting", "_continued", "_counted", "_head", "_held", "_keep", "_moved",
-        "_permit", "_pool", "_repeatable", "_request", "_response", "_unread", "_unsent", "_upload", "_upstream",
-        "begun", "record", "relays_whole",
+        "_pool", "_received", "_repeatable", "_request", "_response", "_unread", "_unsent", "_upload",
+        "_upstream", "begun", "permit", "record", "relays_whole",
     )  # fmt: skip
 
     def __init__(
@@ -85,16 +85,18 @@ class ProxiedExchange:
         self._pool = balancer.only or balancer.origins[0]  # the last origin that was asked
         self._counted: OriginHealth | None = None  # of one of several origins, while this request is in flight there
         self._moved = False  # whether a second origin was asked
-        self._permit = permit
+        self.permit = permit
+        """Released when the exchange ends; None without a concurrency limit."""
         self._head = b""
         self._upstream: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | asyncio.Handle | None = None
         # A usual request, which may be forwarded unchanged, has no body.
         self._body = self._body_reader() if not request.forwardable and request.has_body else None
         self._held: list[bytes] = []
-        self._upload: Outflow | None = None  # the body, if it has been read already
+        self._upload: SpooledBuffer | None = None  # the body, if all of it is read before the origin is asked
+        self._received: Callable[[], None] = lambda: None
         self._response: ResponseHead | None = None
-        self._unsent: Outflow | None = None  # the part of the response that a slow client has not taken
+        self._unsent: SpooledBuffer | None = None  # the part of the response that a slow client has not taken
         self._unread = False
         self._keep = request.keep_alive
         self._continued = not request.expects_continue
@@ -109,10 +111,38 @@ class ProxiedExchange:
 
     # What the client's connection calls.
 
-    def supply(self, body: SpooledBuffer) -> None:
-        """Take the whole body of the request, before `start`."""
-        self._body = None
-        self._upload = Outflow(body, self._send, self._end_upload)
+    def collect(self, buffer: SpooledBuffer, received: Callable[[], None]) -> None:
+        """Read the body of the request into `buffer`; call `received` when it is whole, and then `start`."""
+        buffer.send_to(self._send_upload, self._close_upload, self._lose)
+        self._upload, self._received, self._continued = buffer, received, True
+        if self._request.chunked:
+            self._body = ChunkedBody(framed=False, max_trailers=MAX_TRAILERS_SIZE, max_size=self._pool.max_body)
+
+    def _collect(self, body: BodyReader, buffer: SpooledBuffer, pieces: list[bytes]) -> bytes:
+        if pieces and not buffer.append(b"".join(pieces)):
+            self._refuse(ProtocolError(503, "there is no room for the body of the request"), "buffers")
+            return b""
+        self._client.renew_deadline()
+        if body.done:
+            # The origin gets the body with its length, and without an expectation.
+            request = self._request
+            request.length, request.chunked, request.expects_continue = len(buffer), False, False
+            self._body = None
+            self._received()
+        return body.rest
+
+    def _send_upload(self, data: bytes) -> None:
+        if self._upstream is not None:
+            self._upstream.send([data])
+
+    def _close_upload(self) -> None:
+        if self._upload is not None:
+            self._upload.close()
+            self._upload = None
+
+    def _lose(self, error: OSError) -> None:
+        """End the exchange: a buffer cannot be read."""
+        self._refuse(ProtocolError(500, reason_of(error)), "buffers")
 
     def start(self, head: bytes, now: float) -> None:
         """Send `head`, at once or as soon as there is a connection."""
@@ -172,11 +202,13 @@ class ProxiedExchange:
         except ProtocolError as error:
             self._refuse(error)
             return b""
+        if self._upload is not None:
+            return self._collect(body, self._upload, pieces)
         if body.done:
             if isinstance(body, ChunkedBody):
                 pieces.append(b"0\r\n\r\n")
-            if self._permit is not None:
-                self._permit.body_received()
+            if self.permit is not None:
+                self.permit.body_received()
         self._continued = True
         self._client.renew_deadline()
         if self._upstream is not None:
@@ -189,12 +221,12 @@ class ProxiedExchange:
 
     def abandon(self) -> None:
         """End the exchange: the client has left. An unanswered request may keep its permit, as the limit is set."""
-        permit, upstream = self._permit, self._upstream
+        permit, upstream = self.permit, self._upstream
         is_sent = not self.takes_body and self._upload is None
         if permit is None or upstream is None or self.begun or not is_sent or not permit.outlives_client:
             self._drop()
             return
-        self._upstream = self._permit = None
+        self._upstream = self.permit = None
         self._leave()
         upstream.resume()
         AbandonedExchange(upstream.release_transport(), permit, self._pool.timeouts.response)
@@ -202,8 +234,9 @@ class ProxiedExchange:
     def pause_response(self) -> None:
         """Buffer the response, or stop reading it: the client reads slowly."""
         if self._unsent is None and self._response is not None and not _STREAMS.search(self._response.lines):
-            buffer = self._client.response_buffer()
-            self._unsent = Outflow(buffer, self._relay_buffered, self._end_response) if buffer is not None else None
+            self._unsent = self._client.response_buffer()
+            if self._unsent is not None:
+                self._unsent.send_to(self._send_unsent, self._end_unsent, self._lose)
         if self._unsent is not None:
             self._unsent.paused = True
         elif self._upstream is not None:
@@ -216,17 +249,15 @@ class ProxiedExchange:
         if self._upstream is not None and (self._unsent is None or self._unsent.has_room):
             self._upstream.resume()
 
-    def _relay_buffered(self, data: bytes) -> None:
+    def _send_unsent(self, data: bytes) -> None:
         self._client.write(data)
         if self._upstream is not None and self._unsent is not None and self._unsent.has_room:
             self._upstream.resume()
 
-    def _end_response(self, error: OSError | None) -> None:
+    def _end_unsent(self) -> None:
         """Go on without the buffer: the client has taken all of it."""
         self._unsent = None
-        if error is not None:
-            self._refuse(ProtocolError(500, "a buffer cannot be read"), "buffers")
-        elif self._upstream is not None:
+        if self._upstream is not None:
             self._upstream.resume()
         else:
             self._client.complete(keep=self._keep, unread=self._unread)
@@ -273,11 +304,6 @@ class ProxiedExchange:
             self._counted.in_flight -= 1
             self._counted = None
 
-    def _close_upload(self) -> None:
-        if self._upload is not None:
-            self._upload.close()
-            self._upload = None
-
     def _close_unsent(self) -> None:
         if self._unsent is not None:
             self.record.bytes = max(0, self.record.bytes - len(self._unsent))
@@ -285,8 +311,8 @@ class ProxiedExchange:
             self._unsent = None
 
     def _release_permit(self, *, measured: bool = True) -> None:
-        if self._permit is not None:
-            self._permit.release(measured=measured)
+        if self.permit is not None:
+            self.permit.release(measured=measured)
 
     async def _connect(self) -> None:
         try:
@@ -307,13 +333,9 @@ class ProxiedExchange:
             self._client.set_upstream_slow(slow=False)  # first, because sending may pause the client again
         rewrite, upload = self._pool.rewrite, self._upload
         head = self._head if rewrite is None else rewrite(self._head)
-        if upload is not None:
-            head += upload.take()
-            if len(upload):
-                upload.resume()  # first, because sending may pause it again
-            else:
-                self._close_upload()
         upstream.begin(self, head)
+        if upload is not None:
+            upload.run()
         if self._held:
             upstream.send(self._held)
             self._held = []
@@ -331,19 +353,6 @@ class ProxiedExchange:
         pool.counters.moved += 1
         self._ask(other, now)
         self._client.renew_deadline()
-
-    def _send(self, data: bytes) -> None:
-        """Send a piece of the body that was read before."""
-        if self._upstream is not None:
-            self._upstream.send([data])
-
-    def _end_upload(self, error: OSError | None) -> None:
-        """Go on without the buffer: all of the body has been sent."""
-        self._upload = None
-        if error is not None:
-            self._refuse(ProtocolError(500, "a buffer cannot be read"), "buffers")
-        elif self._permit is not None:
-            self._permit.body_received()
 
     # What the connection to the origin calls.
 
@@ -365,8 +374,8 @@ class ProxiedExchange:
         record.bytes = head.length
         if self._counted is not None:
             self._leave()
-        if self._permit is not None:
-            self._permit.release()
+        if self.permit is not None:
+            self.permit.release()
         # Not `request_id_line`: a call costs more than the line.
         self._client.complete(
             b"".join((head.forwardable, record.quota, b"X-Request-Id: ", record.request_id, b"\r\n\r\n", body))
@@ -396,8 +405,8 @@ class ProxiedExchange:
         self.begun = True
         self._response = head
         self._note(head.status)
-        if self._permit is not None:
-            self._permit.responded()
+        if self.permit is not None:
+            self.permit.responded()
         date = b"" if head.has_date else date_line()  # 9110 6.6.1
         lines = forwarded_response_lines(head) + self.record.quota + request_id_line(self.record.request_id)
         return b"%b%b%b%b\r\n" % (lines, date, framing, connection), body

@@ -119,13 +119,18 @@ def make_policy(**settings: Any) -> GatewayPolicy:
 
 
 def make_pool(
-    clock: Callable[[], float] = lambda: 1000.0, *, url: str = "http://192.0.2.200", head: int = 32768, **settings: Any
+    clock: Callable[[], float] = lambda: 1000.0,
+    *,
+    url: str = "http://192.0.2.200",
+    head: int = 32768,
+    body: int = 0,
+    **settings: Any,
 ) -> UpstreamPool:
     """Make a pool without connections."""
     return UpstreamPool(
         OriginSection(url=url, **settings),
         timeouts=Timeouts(),
-        limits=RequestLimits(head=head),
+        limits=RequestLimits(head=head, body=body),
         counters=GatewayCounters(),
         clock=clock,
     )
@@ -154,8 +159,9 @@ def make_context(
     bounds: Bounds | None = None,
 ) -> StubContext:
     """Make what the connections of one gateway share."""
-    pools = pools or (make_pool(lambda: context.now),)
-    counters, bounds = pools[0].counters, bounds or Bounds(max_body=0)
+    bounds = bounds or Bounds(max_body=0)
+    pools = pools or (make_pool(lambda: context.now, body=bounds.max_body),)
+    counters = pools[0].counters
     context = StubContext(
         policy or make_policy(),
         Balancer(pools, lambda: 0.0),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.tree import Bounds
-from headgate.origin.gateway.buffer import PIECE_SIZE, PIECES_PER_TURN, Buffers, BufferSpace, Outflow, SpooledBuffer
+from headgate.origin.gateway.buffer import PIECE_SIZE, PIECES_PER_TURN, Buffers, BufferSpace, SpooledBuffer
 from headgate.origin.gateway.record import GatewayCounters
 
 
@@ -64,7 +64,7 @@ def test_a_file_is_a_ring_that_has_room_again_when_half_is_taken() -> None:
         buffer.append(bytes([number]) * PIECE_SIZE)
         assert buffer.take() + buffer.take() == bytes([number]) * 2 * PIECE_SIZE
         assert buffer.has_room
-    assert space.counters.buffers_in_files == {"request": 0, "response": 1}
+    assert space._counters.buffers_in_files == {"request": 0, "response": 1}
 
 
 @pytest.mark.parametrize("how", ["full", "short", "no folder", "bound"])
@@ -86,7 +86,7 @@ def test_a_disk_without_room_is_counted_and_named_once_a_minute(how: str, monkey
     assert not buffer.has_room
     monkeypatch.undo()
     assert buffer.take() + buffer.take() == b"ab" + b"x" * 11 + b"y"
-    assert space.counters.buffers_full["response"] == 1
+    assert space._counters.buffers_full["response"] == 1
     [line] = said
     assert "no room to buffer a response" in line
 
@@ -117,33 +117,37 @@ async def test_a_buffer_is_sent_while_its_recipient_reads_with_turns_for_others(
     for _ in range(2 * PIECES_PER_TURN):
         buffer.append(b"x" * PIECE_SIZE)
     sent: list[bytes] = []
-    ends: list[OSError | None] = []
-    outflow = Outflow(buffer, sent.append, ends.append)
-    outflow.resume()
-    outflow.resume()
+    buffer.send_to(sent.append, lambda: sent.append(b"end"), pytest.fail)
+    buffer.resume()
+    buffer.resume()
     assert not sent
     await turns(1)
     assert len(sent) == PIECES_PER_TURN
-    outflow.paused = True
+    buffer.paused = True
     await turns()
-    assert (len(sent), len(outflow)) == (PIECES_PER_TURN, PIECES_PER_TURN * PIECE_SIZE)
-    outflow.resume()
+    assert (len(sent), len(buffer)) == (PIECES_PER_TURN, PIECES_PER_TURN * PIECE_SIZE)
+    buffer.resume()
     await turns()
-    assert (len(sent), ends) == (2 * PIECES_PER_TURN, [None])
-    outflow.resume()
-    await turns()
-    assert (ends, space.memory) == ([None], 8 << 20)
+    assert (len(sent), sent[-1], space.memory) == (2 * PIECES_PER_TURN + 1, b"end", 8 << 20)
 
 
-async def test_a_file_that_cannot_be_read_ends_it_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_buffer_sends_nothing_more() -> None:
+    buffer = SpooledBuffer(make_space()[0], memory=10, file=0)
+    buffer.append(b"hello")
+    buffer.send_to(pytest.fail, pytest.fail, pytest.fail)
+    buffer.resume()
+    buffer.close()
+    await turns()
+
+
+async def test_a_file_that_cannot_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     space, _ = make_space()
     buffer = SpooledBuffer(space, memory=0, file=100)
     buffer.append(b"hello")
-    ends: list[OSError | None] = []
-    outflow = Outflow(buffer, lambda _: None, ends.append)
+    errors: list[OSError] = []
+    buffer.send_to(pytest.fail, pytest.fail, errors.append)
     monkeypatch.setattr(os, "pread", lambda *_: b"hel")
-    assert outflow.take() == b""
-    outflow.resume()
+    buffer.resume()
     await turns()
-    assert isinstance(ends[0], OSError)
+    assert len(errors) == 1
     assert space.files == 1 << 20

@@ -640,14 +640,15 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
     ("head", "body"),
     [(POST, b"hello"), (CHUNKED, b"2;x\r\nhe\r\n3\r\nllo\r\n0\r\nA: b\r\n\r\n"), (EXPECTING, b"hello")],
 )
-def test_the_origin_gets_a_whole_body_with_its_length(head: bytes, body: bytes, step: int) -> None:
+async def test_the_origin_gets_a_whole_body_with_its_length(head: bytes, body: bytes, step: int) -> None:
     permits = limited(max=1)
     harness = Harness(permits=permits).receive(head)
     assert harness.client.written == (CONTINUE if head is EXPECTING else b"")
     for start in range(0, len(body + GET), step):
         assert (harness.origin.written == b"") is (permits.limit.state.in_flight == 0) is (start < len(body))
-        harness.receive((body + GET)[start : start + step])
         harness.context.now += 1
+        harness.receive((body + GET)[start : start + step])
+    await asyncio.sleep(0)
     sent = harness.origin.take()
     assert sent.endswith(b"\r\n\r\nhello")
     assert b"Content-Length: 5\r\n" in sent

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
-from headgate.origin.gateway.buffer import SpooledBuffer
+from headgate.origin.gateway.buffer import BufferSpace, SpooledBuffer
 from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection, UpstreamPool
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit
@@ -68,6 +68,7 @@ class Harness:
     ) -> None:
         self.context = make_context()
         self.client = Client()
+        self.space = BufferSpace("response", 1000, 1000, self.context.counters, lambda _: None)
         self.record = RequestRecord("192.0.2.1", 0.0, self.context.now, request)
         self.origin = StubTransport()
         self.upstream = UpstreamConnection(self.context.pool)
@@ -476,3 +477,145 @@ def test_an_exchange_that_is_drained_after_its_response_head_keeps_the_connectio
     harness.exchange.drain()
     harness.upstream.data_received(RESPONSE[-1:])
     assert harness.client.calls == [("complete", True, False)]
+
+
+# Responses that a client reads slowly.
+
+LARGE = b"HTTP/1.1 200 OK\r\nDate: d\r\n%bContent-Length: 100\r\n\r\n" + b"x" * 10
+
+
+def slow(fields: bytes = b"", *, memory: int = 1000, file: int = 0, permit: Permit | None = None) -> Harness:
+    """Return a harness whose client has become slow within a response."""
+    harness = Harness(request(), permit=permit)
+    harness.client.buffer = SpooledBuffer(harness.space, memory=memory, file=file)
+    harness.exchange.start(HEAD, 1000.0)
+    harness.upstream.data_received(LARGE % fields)
+    harness.client.written = b""
+    harness.exchange.pause_response()
+    return harness
+
+
+async def test_a_slow_client_frees_the_origin_and_gets_the_rest_later() -> None:
+    harness = slow()
+    harness.upstream.data_received(b"y" * 89)
+    harness.upstream.data_received(b"z")
+    assert harness.context.pool.idle == [harness.upstream]
+    assert (harness.client.written, harness.client.calls) == (b"", [])
+    harness.exchange.resume_response()
+    await turns(1)
+    assert harness.client.written == b"y" * 89 + b"z"
+    assert harness.client.calls == [("complete", True, False)]
+    assert harness.space.memory == 1000
+
+
+async def test_a_client_that_reads_again_in_time_gets_the_rest_as_it_arrives() -> None:
+    harness = slow()
+    harness.upstream.data_received(b"y" * 50)
+    harness.exchange.resume_response()
+    harness.upstream.data_received(b"z")
+    await turns(1)
+    harness.upstream.data_received(b"z" * 39)
+    assert harness.client.written == b"y" * 50 + b"z" * 40
+    assert harness.client.calls == [("complete", True, False)]
+
+
+async def test_the_origin_waits_while_there_is_no_room() -> None:
+    harness = slow(memory=0, file=40)
+    harness.upstream.data_received(b"y" * 40)
+    assert harness.origin.reading
+    harness.upstream.data_received(b"z")
+    assert not harness.origin.reading
+    harness.exchange.resume_response()
+    await turns(1)
+    assert harness.origin.reading
+    assert harness.client.written == b"y" * 40 + b"z"
+
+
+@pytest.mark.parametrize(
+    ("field", "buffered"),
+    [
+        (b"Content-Type: text/event-stream", False),
+        (b"content-type: Text/Event-Stream;charset=utf-8", False),
+        (b"X-Accel-Buffering: no", False),
+        (b"X-Accel-Buffering: no ", False),
+        (b"X-Accel-Buffering: yes", True),
+        (b"X: Content-Type: text/event-stream", True),
+    ],
+)
+def test_streams_are_not_buffered(field: bytes, buffered: bool) -> None:
+    assert slow(field + b"\r\n").origin.reading is buffered
+
+
+async def test_what_a_client_did_not_take_does_not_count_as_sent() -> None:
+    for end, call in ((False, []), (True, [("abort", "truncated", False)])):
+        harness = slow()
+        harness.upstream.data_received(b"y" * 50)
+        if end:
+            harness.upstream.connection_lost(None)
+        else:
+            harness.exchange.abandon()
+        assert harness.client.calls == call
+        assert harness.record.bytes == 10
+        assert harness.space.memory == 1000
+        harness.exchange.resume_response()
+        await turns()
+        assert harness.client.written == b""
+
+
+async def test_a_lost_buffer_ends_the_response() -> None:
+    harness = slow(memory=0, file=100)
+    harness.upstream.data_received(b"y" * 50)
+    harness.space.files, file = 0, harness.client.buffer._file  # type: ignore[union-attr]
+    assert file is not None
+    file.truncate(0)
+    harness.exchange.resume_response()
+    await turns(1)
+    assert harness.client.calls == [("abort", "buffers", False)]
+    assert harness.origin.aborted
+
+
+# Bodies of requests that were read before.
+
+
+def collected(body: bytes, *, file: bool = False) -> tuple[Harness, list[str]]:
+    """Return a harness whose request has a whole body of this content, and the calls of `received`."""
+    harness, calls = Harness(request(b"POST / HTTP/1.1", b"Content-Length: %d" % len(body))), []
+    space = BufferSpace("request", 1 << 20, 1 << 20, harness.context.counters, lambda _: None)
+    buffer = SpooledBuffer(space, memory=0 if file else 1 << 20, file=1 << 20)
+    harness.exchange.collect(buffer, lambda: calls.append("received"))
+    assert harness.exchange.feed(body + b"GET") == b"GET"
+    assert calls == ["received"]
+    assert not harness.exchange.takes_body
+    return harness, calls
+
+
+@pytest.mark.parametrize("file", [False, True])
+async def test_a_body_is_sent_as_fast_as_the_origin_reads(file: bool) -> None:
+    harness, _ = collected(b"x" * 70_000 + b"y", file=file)
+    write = harness.origin.write
+
+    def slow_write(data: bytes) -> None:
+        write(data)
+        harness.upstream.pause_writing()
+
+    harness.origin.write = slow_write  # type: ignore[method-assign,assignment]
+    harness.exchange.start(HEAD, 1000.0)
+    for sent in (0, 65_536, 70_001):
+        await turns()
+        assert len(harness.origin.written) == len(HEAD) + sent
+        harness.upstream.resume_writing()
+    await turns()
+    assert harness.origin.written == HEAD + b"x" * 70_000 + b"y"
+    assert harness.client.calls == []  # reading from the client was not paused
+    harness.upstream.data_received(RESPONSE)
+    assert harness.context.pool.idle == [harness.upstream]
+
+
+async def test_an_early_response_ends_the_sending_of_a_body_and_keeps_the_client() -> None:
+    harness, _ = collected(b"x" * 100)
+    harness.exchange._upload.paused = True  # type: ignore[union-attr]
+    harness.exchange.start(HEAD, 1000.0)
+    harness.upstream.data_received(RESPONSE)
+    assert harness.origin.aborted
+    assert harness.client.calls == [("complete", True, False)]
+    assert harness.exchange._upload is None
