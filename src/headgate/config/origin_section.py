@@ -62,7 +62,8 @@ class OriginUrl(NamedTuple):
         invalid = any(one in "?#@ " or not one.isprintable() for one in url)
         if scheme not in _PORTS or not parts.hostname or not is_host(parts.hostname) or invalid or port == 0:
             raise ConfigurationError(f"invalid origin {url!r}; expected a URL {_EXAMPLES}")
-        return cls(scheme, parts.hostname, port or _PORTS[scheme], _prefix(url, parts.path or "/"))
+        host = parts.hostname.encode("idna").decode()
+        return cls(scheme, host, port or _PORTS[scheme], _prefix(url, parts.path or "/"))
 
     @property
     def authority(self) -> str:

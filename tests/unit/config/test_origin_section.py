@@ -14,6 +14,7 @@ from headgate.errors import ConfigurationError
         ("http://127.0.0.1:8000", ("http", "127.0.0.1", 8000, "", ""), "127.0.0.1:8000"),
         ("http://[::1]:81/", ("http", "::1", 81, "", ""), "[::1]:81"),
         ("https://app.example/a/b/", ("https", "app.example", 443, "/a/b", ""), "app.example:443/a/b"),
+        ("http://Bücher.example", ("http", "xn--bcher-kva.example", 80, "", ""), "xn--bcher-kva.example:80"),
         ("unix:/run/app.sock", ("unix", "localhost", 0, "", "/run/app.sock"), "unix:/run/app.sock"),
         ("unix:app.sock:/a", ("unix", "localhost", 0, "/a", "app.sock"), "unix:app.sock:/a"),
     ],

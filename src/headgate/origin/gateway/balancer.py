@@ -64,23 +64,19 @@ class Balancer(Generic[_Origin]):
 
     def __init__(self, origins: Sequence[_Origin], draw: Callable[[], float]) -> None:
         self._draw = draw
+        self.replace(origins)
+
+    def replace(self, origins: Sequence[_Origin]) -> None:
+        """Choose from other origins."""
         self.origins = origins
-
-    @property
-    def origins(self) -> Sequence[_Origin]:
-        """The origins to choose from; may be replaced at any time."""
-        return self._origins
-
-    @origins.setter
-    def origins(self, origins: Sequence[_Origin]) -> None:
-        self._origins = origins
+        """The origins to choose from."""
         alone = len(origins) == 1 and not origins[0].health.max_in_flight
         self.only: _Origin | None = origins[0] if alone else None
         """The origin that is asked always, if there is no choice."""
 
     def choose(self, now: float, excluded: _Origin | None = None) -> _Origin | None:
         """Return the origin to ask, other than `excluded`; None if all are full."""
-        free = [one for one in self._origins if one is not excluded and not one.health.is_full]
+        free = [one for one in self.origins if one is not excluded and not one.health.is_full]
         ready = [one for one in free if one.health.release <= now]
         ready = [one for one in ready if not one.health.backup] or ready
         found = self._lighter(ready) if ready else min(free, key=lambda one: one.health.release, default=None)

@@ -10,10 +10,11 @@ from typing import Any, Final
 from headgate.config.origin_section import OriginSection, OriginUrl
 from headgate.errors import ConfigurationError, reason_of
 from headgate.origin.gateway.balancer import Balancer
-from headgate.origin.gateway.exchange import UpstreamPool
+from headgate.origin.gateway.exchange import MAX_IDLE_CONNECTIONS, UpstreamPool
 
 _LOG_INTERVAL: Final = 10.0
 """Seconds between two lines about the state of one origin."""
+_MIN_IDLE: Final = 8
 _connection_settings = attrgetter("url", "ca", "server_name", "cert", "key", "verify")
 
 
@@ -75,8 +76,9 @@ class Origins:
                 pool = self._make_pool(section, tls=tls)
             else:
                 pool.configure(section, tls)
+            pool.max_idle = max(_MIN_IDLE, MAX_IDLE_CONNECTIONS // len(sections))  # descriptors are shared
             pools.append(pool)
-        self.balancer.origins = pools
+        self.balancer.replace(pools)
         self._retired += known.values()
         for pool in known.values():
             pool.retire()

@@ -363,7 +363,7 @@ async def test_full_origins_are_503_with_a_reason_of_their_own_and_recover() -> 
 @pytest.mark.parametrize("path", [b"/../x", b"/a/%2e%2E", b"/a%2f..%5cb", b"/..;x/b", b"/a/..?q", b"/a\\..\\b"])
 async def test_a_path_that_could_leave_the_prefix_is_refused(path: bytes) -> None:
     pair = Pair(request(b"GET " + path + b" HTTP/1.1"), "answer")
-    pair.context.balancer.origins = pair.pools[1:]
+    pair.context.balancer.replace(pair.pools[1:])
     assert await pair.run() == [("fail", 400, True, "malformed")]
     for acts, call in ((["answer"], "whole"), (["refuse", "answer"], "fail")):  # the first origin has no prefix
         pair = Pair(request(b"GET " + path + b" HTTP/1.1"), *acts)
