@@ -94,15 +94,12 @@ def parse_identify(
 
     The other arguments are those of `client_address`.
     """
-    source, colon, name = text.partition(":")
-    address = client_address(trusted, ipv6_prefix=ipv6_prefix, fields=fields)
-    if source.strip() == "client-address" and not colon:
-        return address
-    if source.strip() == "header" and is_token(name.strip()):
-        return header(name, address)
-    raise ConfigurationError(
-        f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'"
+    identify = identify_by(text, client_address(trusted, ipv6_prefix=ipv6_prefix, fields=fields))
+    fail_if(
+        isinstance(identify, PerRequest),
+        f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'",
     )
+    return identify
 
 
 def identify_by(methods: Texts, address: Identify) -> Identify:

@@ -199,12 +199,12 @@ class QuotaFields:
 
     def __call__(self, accounting: Accounting) -> bytes:
         """Return the lines; empty for none."""
-        name, identifier = accounting.domain, accounting.identifier
+        name = accounting.domain
         least = self._least.get(name)
         if least is None or self._history is None:
             return b""
-        history, instant = self._history(name, identifier), accounting.release + self._clock.behind
-        if history is None or max(history) - instant <= least or self._domains[name].exempts(identifier):
+        history, instant = self._history(name, accounting.identifier), accounting.release + self._clock.behind
+        if history is None or max(history) - instant <= least:
             return b""  # most requests
         found = []
         for number, (threshold, window, interval) in enumerate(self._limits[name], start=1):

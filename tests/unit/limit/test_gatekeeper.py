@@ -424,6 +424,8 @@ def test_the_longest_hold_of_several_domains_decides_and_a_rejected_request_coun
         assert one.release == pytest.approx(160.0)
     assert left(gatekeeper, "api", b"=key", now=104.0) == left(gatekeeper, "api", b"=other", now=104.0) == 2
     assert gatekeeper.totals == {name: Totals(3, 1, 2) for name in ("api", "everything")}
+    delayed = gatekeeper.admit_all(charges, now=158.0)
+    assert (delayed.status, delayed.domain, delayed.wait) == (Status.DELAYED, "api", pytest.approx(2.0))
     assert gatekeeper.admit_all(Charges("api", b"x"), now=104.0) == gatekeeper.admit("api", b"x", now=104.0)
 
 

@@ -34,6 +34,8 @@ def test_a_first_route_without_conditions_names_the_only_domain() -> None:
     routes = Routes([Route("all"), Route("api", path_prefix="/api")])
     assert routes.only == "all"
     assert routes.match(request_info("/api")) == "all"
+    for asked in ({"identify": "path:1"}, {"also": ("b",)}, {"cost": 2}, {"unless": Conditions(host="a")}):
+        assert Routes([Route("all", **asked)]).only is None
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,8 @@ def test_the_client_of_a_trusted_proxy_is_the_one_that_it_names() -> None:
     assert routes.match(request_info(x_forwarded_for="198.51.100.9")) == "office"
     assert routes.match(request_info(x_forwarded_for="198.51.100.9, 203.0.113.1")) is None
     assert routes.match(request_info()) is None
+    untrusted = Routes([Route("office", clients=("198.51.100.0/24",))])
+    assert untrusted.match(request_info(x_forwarded_for="198.51.100.9")) is None
 
 
 def test_a_regular_expression_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
