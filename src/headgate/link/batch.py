@@ -25,7 +25,10 @@ HOLDS_SIZE = len(HOLDS) + 8
 """Bytes before the topic of such a subscription, and of the controls that answer it: no other gatekeeper gets them."""
 
 MASTERS = b"\0headgate.masters.1\0"
-"""The prefix of a subscription that says by a digest which masters the subscriber lists."""
+"""The prefix of a subscription that says by a digest which masters the subscriber lists: eight bytes and a letter."""
+
+MASTERS_SIZE = len(MASTERS) + 9
+"""Bytes of such a subscription before the number of the subscriber, by which those that are connected are counted."""
 
 MAX_RECORDS = 256
 """Maximum records in a batch; a larger one is dropped."""

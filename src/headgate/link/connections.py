@@ -19,7 +19,7 @@ from zmq.utils import z85
 
 from headgate.errors import LinkError
 from headgate.limit.messages import domain_of
-from headgate.link.batch import BATCH, HOLDS, HOLDS_SIZE, MASTERS, public_topic
+from headgate.link.batch import BATCH, MASTERS, MASTERS_SIZE, public_topic
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys
 from headgate.link.sockets import (
     NOBLOCK,
@@ -58,8 +58,8 @@ _QUEUE: Final = 10_000
 _MAX_ACCOUNTING_SIZE: Final = 256 * 1024
 """Maximum bytes of a frame of accounting: a batch of long identifiers and log info."""
 _MAX_SUBSCRIPTION_SIZE: Final = 1_024
-_MAX_ASKING: Final = 65_536
-"""Subscriptions, of all gatekeepers to all domains, by which gatekeepers are counted."""
+_MAX_PEERS: Final = 65_536
+"""Gatekeepers and routers that are counted."""
 _WITHOUT_KEYS: Final = "none"
 
 _MAX_EVENTS: Final = 256
@@ -339,7 +339,7 @@ class BoundPair:
         log: Log,
     ) -> None:
         self._has_keys, self._must_bind = keys is not None, False
-        self._asking: dict[bytes, str] = {}
+        self._peers: dict[bytes, tuple[str, int]] = {}
         self._own_context = context is None
         self.context: zmq.Context[Socket] = zmq.Context() if context is None else context
         """The context of the sockets."""
@@ -388,7 +388,7 @@ class BoundPair:
         """
         if not self._has_keys:
             message = self.control.recv(NOBLOCK)
-            self._note_gatekeeper(message, _WITHOUT_KEYS)
+            self._note_peer(message, _WITHOUT_KEYS)
             return message
         frame = self.control.recv(NOBLOCK, copy=False)
         message, prefix = frame.bytes, frame.bytes[1:]
@@ -400,20 +400,23 @@ class BoundPair:
             self.control.setsockopt(zmq.SUBSCRIBE, prefix)
         elif message[:1] == b"\0":
             self.control.setsockopt(zmq.UNSUBSCRIBE, prefix)
-        self._note_gatekeeper(message, self.connections.key_name(frame))
+        self._note_peer(message, self.connections.key_name(frame))
         return message
 
-    def _note_gatekeeper(self, message: bytes, key: str) -> None:
-        """Note who asks for holds: the subscription has a number of the gatekeeper, and ends with its connection."""
-        if message[:1] == b"\0":
-            self._asking.pop(message[1:], None)
-        elif message[1:].startswith(HOLDS) and len(self._asking) < _MAX_ASKING:
-            self._asking[message[1:]] = key
+    def _note_peer(self, message: bytes, key: str) -> None:
+        """Note who lists its masters: that subscription has its number, and ends with its connection."""
+        prefix = message[1:]
+        if prefix.startswith(MASTERS):
+            # Its next connection may begin before the end of the last one is known.
+            key, connections = self._peers.pop(prefix, (key, 0))
+            connections += 1 if message[:1] == b"\1" else -1
+            if connections > 0 and len(self._peers) < _MAX_PEERS:
+                self._peers[prefix] = key, connections
 
     @property
     def gatekeepers(self) -> dict[str, int]:
-        """The number of connected gatekeepers by the names of their keys, "none" without keys."""
-        counts = Counter({prefix[:HOLDS_SIZE]: key for prefix, key in self._asking.items()}.values())
+        """The number of connected gatekeepers and routers by the names of their keys, "none" without keys."""
+        counts = Counter({prefix[MASTERS_SIZE:]: key for prefix, (key, _) in self._peers.items()}.values())
         return dict.fromkeys(self.connections.key_names or [_WITHOUT_KEYS], 0) | counts
 
     def close(self) -> None:

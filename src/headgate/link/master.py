@@ -15,7 +15,7 @@ import zmq
 from headgate.limit.master import MAX_LAG, Master
 from headgate.limit.messages import DelayUntil, control_frames, domain_of, topic
 from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
-from headgate.link.batch import BATCH, HOLDS_SIZE, MASTERS, public_topic
+from headgate.link.batch import BATCH, HOLDS_SIZE, MASTERS, MASTERS_SIZE, public_topic
 from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import AllowedKey, ServerKeys
 from headgate.link.loop_driver import LoopDriver
@@ -106,7 +106,7 @@ class ControlPublisher:
             for _ in range(limit):
                 message = self._receive()
                 if message[1:].startswith(MASTERS):
-                    self._on_list(message[1:], is_new=message[:1] == b"\1")
+                    self._on_list(message[1 : 1 + MASTERS_SIZE], is_new=message[:1] == b"\1")
                 elif message[:1] == b"\1":
                     self._counters.subscriptions += 1
                     self._on_subscription(message[1:])
@@ -249,7 +249,7 @@ class MasterLink:
 
     @property
     def gatekeepers(self) -> dict[str, int]:
-        """The number of connected gatekeepers, by the names of their keys."""
+        """The number of connected gatekeepers and routers, by the names of their keys."""
         return self._pair.gatekeepers
 
     def follow(self, on_control: Callable[[str, bytes, float], None]) -> None:

@@ -107,7 +107,7 @@ class MasterConnection:
 
     def announce(self, digest: bytes) -> None:
         """Tell the master which masters this side lists, by a digest: all that share domains must list the same."""
-        before, self._announced = self._announced, MASTERS + digest
+        before, self._announced = self._announced, MASTERS + digest + self._own[len(HOLDS) :]
         if before != self._announced:
             self.subscribe(self._announced)
             if before:

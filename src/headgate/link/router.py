@@ -103,7 +103,7 @@ class RouterLink:
 
     @property
     def gatekeepers(self) -> dict[str, int]:
-        """The number of connected gatekeepers, by the names of their keys."""
+        """The number of connected gatekeepers and routers, by the names of their keys."""
         return self._pair.gatekeepers
 
     def set_masters(self, addresses: Sequence[str], keys: MasterKeys = None) -> None:

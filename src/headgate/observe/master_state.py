@@ -35,7 +35,7 @@ class MasterState(msgspec.Struct, frozen=True):
 
     domains: tuple[MasterDomainState, ...] = ()
     gatekeepers: dict[str, int] = {}
-    """Connected gatekeepers by the name of their key; "none" without CURVE."""
+    """Connected gatekeepers and routers by the name of their key; "none" without CURVE."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
     identifiers: int = 0
@@ -55,7 +55,7 @@ def master_metrics(state: MasterState, groups: CounterGroups) -> Iterator[Metric
     yield domain_totals("headgate_master_requests", "Requests in accounting, by domain and outcome.", state.domains)
     identifiers = {domain.name: domain.identifiers for domain in state.domains}
     yield gauge("headgate_master_identifiers", "Identifiers stored, by domain.", identifiers, "domain")
-    text = "Connected gatekeepers, a process each, by the names of their keys."
+    text = "Connected gatekeepers, a process each, and routers, by the names of their keys."
     yield gauge("headgate_master_gates", text, state.gatekeepers, "key")
     yield rules_digests(state.domains)
     yield from store_up(state.store)

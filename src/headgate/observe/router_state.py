@@ -45,7 +45,7 @@ class RouterState(msgspec.Struct, frozen=True):
     domains: tuple[RoutedDomain, ...] = ()
     """The domains whose accounting was received, at most 1024."""
     gatekeepers: dict[str, int] = {}
-    """Connected gatekeepers by the name of their key; "none" without CURVE."""
+    """Connected gatekeepers and routers by the name of their key; "none" without CURVE."""
     started: float = 0.0
     """Time of the start, seconds since 1970."""
     counters: Counters = {}
@@ -61,7 +61,7 @@ def router_metrics(state: RouterState, groups: CounterGroups) -> Iterator[Metric
     yield gauge("headgate_router_master_up", "1 if the master is connected, else 0.", by_master("up"), "master")
     for name, text in _TRAFFIC.items():
         yield counter(f"headgate_router_{name}", text, by_master(name), "master")
-    text = "Connected gatekeepers, a process each, by the names of their keys."
+    text = "Connected gatekeepers, a process each, and routers, by the names of their keys."
     yield gauge("headgate_router_gates", text, state.gatekeepers, "key")
     yield gauge("headgate_router_domains", "Domains whose accounting was received.", len(state.domains))
     yield from counter_metrics(state.counters, groups)

@@ -267,15 +267,16 @@ def test_peers_that_list_different_masters_are_counted_and_reported(context):
     setup = Setup(context, "api")
     warnings = []
     setup.publisher._warn = lambda *warning: warnings.append(warning)
-    same = [setup.subscribe(MASTERS + b"one") for _ in range(2)]
+    one, two = MASTERS + b"list one.", MASTERS + b"list two."
+    same = [setup.subscribe(one + number) for number in (b"00000001", b"00000002")]
     setup.turn()
-    other = setup.subscribe(MASTERS + b"two")
+    other = setup.subscribe(two)
     setup.turn()
     assert (setup.counters.other_lists, len(warnings)) == (1, 1)
-    for socket in same:
-        socket.unsubscribe(MASTERS + b"one")
+    for socket, number in zip(same, (b"00000001", b"00000002"), strict=True):
+        socket.unsubscribe(one + number)
     setup.turn()
-    setup.subscribe(MASTERS + b"two")
+    setup.subscribe(two)
     setup.turn()
     assert setup.counters.other_lists == 1
     for number in range(1_000):
@@ -283,6 +284,27 @@ def test_peers_that_list_different_masters_are_counted_and_reported(context):
     setup.turn()
     assert len(setup.publisher._lists) <= 64
     assert (setup.counters.subscriptions, setup.master.unknown_names) == (0, {})
+
+
+def test_connected_gatekeepers_are_counted(context, link):
+    first, second = (MASTERS + b"the list." + number for number in (b"00000001", b"00000002"))
+
+    def connect(prefix):
+        subscriber = context.socket(zmq.SUB)
+        subscriber.connect(link.endpoints.control)
+        subscriber.subscribe(prefix)
+        return subscriber
+
+    assert link.gatekeepers == {"none": 0}
+    before, other = connect(first), connect(second)
+    until(link, lambda: link.gatekeepers == {"none": 2})
+    after = connect(first)  # the connection of before seems to exist: its network was interrupted
+    until(link, lambda: link._pair._peers[first] == ("none", 2))
+    before.close()
+    other.close()
+    until(link, lambda: link.gatekeepers == {"none": 1})
+    after.close()
+    until(link, lambda: link.gatekeepers == {"none": 0})
 
 
 def test_ended_holds_are_not_sent_again(context):
