@@ -62,10 +62,9 @@ class ServeOptions(Options):
             tree, name = demo_configuration(), None
         else:
             tree, name = super().start()
-        if "gate.origin" in self.flags:
-            tree = replace(tree, origin=())
-        if "gate.listen" in self.flags:
-            tree = replace(tree, listener=())
+        for key, table in (("gate.origin", "origin"), ("gate.listen", "listener")):
+            if key in {*self.flags, *environment()}:
+                tree = replace(tree, **{table: ()})  # those of the file
         return replace(tree, domain=_with_rules(tree.domain, self.rules)) if self.rules else tree, name
 
     def finish(self, tree: Configuration) -> Configuration:

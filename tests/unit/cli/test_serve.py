@@ -44,11 +44,13 @@ def test_rule_without_a_file_applies_to_all_requests():
     ]
 
 
-def test_flags_for_origins_replace_those_of_the_file(tmp_path):
+def test_flags_and_environment_replace_origins_and_listeners_of_the_file(tmp_path, monkeypatch):
     file = tmp_path / "headgate.toml"
-    file.write_text('[[origin]]\nurl = "http://a"\nweight = 2\n')
+    file.write_text('[[origin]]\nurl = "http://a"\nweight = 2\n[[listener]]\naddress = ":1"\nredirect = true\n')
+    monkeypatch.setenv("HEADGATE_GATE_LISTEN", ":2")
     tree, _ = ServeOptions(str(file), {"gate.origin": ("http://b", "https://c")}).read()
     assert [(one.url, one.weight) for one in tree.origins] == [("http://b", 1), ("https://c", 1)]
+    assert [(one.address, one.redirect) for one in tree.listeners] == [(":2", False)]
 
 
 def test_the_demonstration_keeps_its_queue():

@@ -55,7 +55,7 @@ def test_header_is_whole_at_its_last_byte_and_no_earlier(header: bytes, source: 
         b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n",
         b"PROXY TCP4  192.0.2.1 192.0.2.2 1 2\r\n",
         b"PROXY TCP4 192.0.2.1 192.0.2.2 01 2\r\n",
-        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 655360\r\n",
         b"PROXY TCP4 192.0.2.256 192.0.2.2 1 2\r\n",
         b"PROXY TCP4 192.0.2.1 ::1 1 2\r\n",
         b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",

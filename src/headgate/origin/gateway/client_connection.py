@@ -133,8 +133,9 @@ class ClientConnection(asyncio.Protocol):
             is_known = is_known or await self._learn_client(sock, seconds)
             if is_known:
                 tls = listener.tls.context if listener.tls is not None else None
-                timeout = seconds if tls is not None else None
-                await loop.connect_accepted_socket(lambda: self, sock, ssl=tls, ssl_handshake_timeout=timeout)
+                await loop.connect_accepted_socket(
+                    lambda: self, sock, ssl=tls, ssl_handshake_timeout=seconds if tls else None
+                )
                 return
         except (OSError, asyncio.CancelledError):
             self._context.counters.handshakes_failed += is_known
@@ -146,18 +147,15 @@ class ClientConnection(asyncio.Protocol):
 
     async def _learn_client(self, sock: socket.socket, seconds: float) -> bool:
         """Read the header of the PROXY protocol; returns whether the connection may go on."""
-        context, reason = self._context, ""
+        context = self._context
         try:
             async with asyncio.timeout(seconds):
                 self._source = await read_proxy_header(sock) or self._view.info.address
-        except ProtocolError:
-            reason = "malformed"
-        except TimeoutError:
-            reason = "timeout"
-        except OSError:  # the proxy has checked that the port is open
-            return False
-        if reason:
+        except (ProtocolError, TimeoutError) as error:
+            reason = "timeout" if isinstance(error, TimeoutError) else "malformed"
             context.counters.proxy_headers_refused[reason] += 1
+            return False
+        except OSError:  # the proxy has checked that the port is open
             return False
         self._view = ClientView.of(context.policy, self._transport, self._source)
         return self._listener.tls is None or self._count_client()
