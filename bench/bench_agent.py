@@ -75,7 +75,7 @@ def failing() -> Throttle:
     throttle, now = Throttle(policy), time.time() - 60
     for number in range(FAILING):
         for _ in range(100):
-            throttle.response_received(url(number), 503, {}, now=now)
+            throttle.response_received(url(number), 500, {}, now=now)
     return throttle
 
 

@@ -8,6 +8,7 @@ cookies, credentials and redirects are the client's part, so the request has non
 import sys
 from collections.abc import Callable
 from contextlib import aclosing, closing
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -40,11 +41,16 @@ _POOL_TIMEOUT: Final = ADVICE_TIMEOUT / 2
 
 def library_of(thing: object) -> ModuleType:
     """Return the library a request, client or transport is made of; raises `ConfigurationError` for anything else."""
-    for kind in type(thing).__mro__:
+    return _library_of_class(type(thing))  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
+
+
+@cache
+def _library_of_class(given: type) -> ModuleType:
+    for kind in given.__mro__:
         name = kind.__module__.partition(".")[0]
         if name in _NAMES:
             return sys.modules[name]
-    raise ConfigurationError(f"a {type(thing).__qualname__} is neither of httpx2 nor of httpx; give one of theirs")
+    raise ConfigurationError(f"a {given.__qualname__} is neither of httpx2 nor of httpx; give one of theirs")
 
 
 def default_library(purpose: str) -> ModuleType:

@@ -57,14 +57,16 @@ class _Polite:
 
     def _attempt(self, request: Any) -> Attempt:
         options = request.extensions.get("headgate")
-        request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
+        if self._courtesy.user_agent:
+            request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
+        may_retry = self._courtesy.retry.attempts > 0
         return self._courtesy.attempt(
             request.method,
             str(request.url),
             interactive=options is not None and is_interactive(options),
             # An iterator or a file may be consumed, and other kinds of bodies are unknown.
-            repeatable=isinstance(request.stream, library_of(request).ByteStream),
-            idempotent="idempotency-key" in request.headers,
+            repeatable=may_retry and isinstance(request.stream, library_of(request).ByteStream),
+            idempotent=may_retry and "idempotency-key" in request.headers,
             start_fetch=self._advice_fetch(request) if self._courtesy.fetches_advice else None,
         )
 

@@ -56,6 +56,9 @@ class ThrottleStore:
         """Return all entries that hold a target: its longest bucket or else its own, and its origin's."""
         if not self.size:
             return []
+        entries = self._targets.get(target.origin)
+        if entries is None and not self._buckets:
+            return []
         found = self.find(target, now=now), self._live(target.origin, WHOLE_ORIGIN, now)
         return [entry for entry in found if entry is not None]
 
