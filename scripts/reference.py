@@ -160,7 +160,7 @@ def metrics() -> str:
         masters=(master_here,),
         store="up",
         concurrency=ConcurrencyState(1.0, 0, 0, "enforce"),
-        counters=_zeros(groups) | read_counters(("", RequestMeter().read([origin]))),
+        counters=_zeros(groups) | read_counters(("", RequestMeter().read([], [origin]))),
         advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0),),
     )
     master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]

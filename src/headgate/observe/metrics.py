@@ -29,14 +29,10 @@ CounterGroups: TypeAlias = Iterable[tuple[str, type[Struct]]]
 def read_counters(*groups: tuple[str, Struct]) -> Counters:
     """Return what is counted in structs, each with the first word of its metrics."""
     return {
-        _name(group, name): _total([value])  # a copy
+        f"{group}_{name}".lstrip("_"): _total([value])  # a copy
         for group, counters in groups
         for name, value in asdict(counters).items()
     }
-
-
-def _name(group: str, name: str) -> str:
-    return f"{group}_{name}" if group else name
 
 
 def sum_states(states: Sequence[_State], **others: Any) -> _State:
@@ -78,7 +74,7 @@ def counter_metrics(counters: Counters, groups: CounterGroups) -> Iterator[Metri
     """
     groups = list(groups)
     counters = read_counters(*((group, kind()) for group, kind in groups)) | counters
-    declared = {_name(group, field.name): (kind, field) for group, kind in groups for field in fields(kind)}
+    declared = {f"{group}_{field.name}".lstrip("_"): (kind, field) for group, kind in groups for field in fields(kind)}
     for name, value in sorted(counters.items()):
         kind, field = declared[name]
         labels = getattr(field.type, "__metadata__", ("reason",)) if isinstance(value, dict) else ()

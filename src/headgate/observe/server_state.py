@@ -14,7 +14,6 @@ from headgate.version import VERSION
 _GAUGES = {
     "reload_successful": "headgate_config_last_reload_successful",
     "reloaded": "headgate_config_last_reload_timestamp_seconds",
-    "unresponsive": "headgate_workers_unresponsive",
 }
 
 
@@ -25,10 +24,8 @@ class ServerState(msgspec.Struct):
     """1 if the configuration in force is the last one that was read, 0 if that one was invalid."""
     reloaded: float = 0.0
     """Time at which the configuration in force was read, seconds since 1970."""
-    unresponsive: int = 0
-    """Workers that do not answer; one that does not run either is replaced."""
-    workers: dict[str, int] = {}
-    """The process ids of the workers, by their numbers from 0."""
+    workers: Mapping[str, tuple[int, bool]] = {}
+    """The process id of each worker, by its number from 0, and whether it answers."""
 
 
 def server_metrics(state: ServerState) -> Iterator[Metric]:
@@ -36,12 +33,17 @@ def server_metrics(state: ServerState) -> Iterator[Metric]:
     build = {VERSION: {python_version(): 1}}
     yield gauge("headgate_build_info", "1; the labels are the versions.", build, "version", "python")
     yield from gauges(state, _GAUGES)
+    unresponsive = sum(not answers for _, answers in state.workers.values())
+    text = "Workers that do not answer; one that does not run either is replaced."
+    yield gauge("headgate_workers_unresponsive", text, unresponsive)
 
 
-def process_metrics(own: Iterable[Metric], workers: Mapping[str, int]) -> Iterator[Metric]:
+def process_metrics(own: Iterable[Metric], workers: Mapping[str, tuple[int, bool]]) -> Iterator[Metric]:
     """Add those of workers to the metrics of this process, which are without the label `worker`."""
-    others = {number: ProcessCollector(pid=partial(str, pid), registry=None) for number, pid in workers.items()}
-    found = {number: {metric.name: metric for metric in one.collect()} for number, one in others.items()}
+    found = {
+        number: {metric.name: metric for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect()}
+        for number, (pid, _) in workers.items()
+    }
     for metric in own:
         for number, metrics in found.items():
             same = metrics[metric.name].samples if metric.name in metrics else []

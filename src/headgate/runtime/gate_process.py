@@ -125,7 +125,6 @@ class GateProcess(Backend):
         self._memory = None if self._link is None else open_memory(configuration.memory)
         self.store = MasterStore(tree.master.store if self._link is None else "memory", log)
         self._meter = RequestMeter()
-        self._meter.prepare(domain.name for domain in self._composed.domains)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -258,7 +257,6 @@ class GateProcess(Backend):
             self._link.set_domains(names)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
         self._bundles = bundles
-        self._meter.prepare(domain.name for domain in composed.domains)
         self._report_arrivals()  # the new counts begin at 0
         if configuration.advice is None:
             self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=log)
@@ -313,9 +311,8 @@ class GateProcess(Backend):
                 self._watch.look(state, now=time.monotonic())
 
     def _counters(self) -> Counters:
-        counters = read_counters(
-            ("gateway", self._gateway.counters), ("", self._meter.read(self._gateway.origins.pools))
-        )
+        requests = self._meter.read([domain.name for domain in self._composed.domains], self._gateway.origins.pools)
+        counters = read_counters(("gateway", self._gateway.counters), ("", requests))
         if self.gatekeeper.master is not None:
             totals = MasterTotals.of(self.gatekeeper.master)
             counters |= read_counters(("master", totals)) | self.store.counters()

@@ -152,10 +152,7 @@ class Server:
 
     def server_state(self) -> ServerState:
         """Return what every server has besides its state."""
-        workers = self.backend.workers()
-        unresponsive = sum(not answers for _, answers in workers.values())
-        pids = {number: pid for number, (pid, _) in workers.items()}
-        return ServerState(not self.reload_failed, round(self.reloaded, 3), unresponsive, pids)
+        return ServerState(not self.reload_failed, round(self.reloaded, 3), self.backend.workers())
 
     def metrics(self, state: Any) -> "Iterable[Metric]":
         """Make the metrics of a state."""

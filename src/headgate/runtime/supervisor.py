@@ -66,22 +66,13 @@ class WorkerSpec(Protocol[_State]):
         """Keep what is needed of a worker that has ended."""
 
 
-class Activity(msgspec.Struct, frozen=True):
-    """What a process does, as far as the system tells it (proc(5))."""
-
-    state: str = "unknown"
-    """A word for its state."""
-    processor_time: int = 0
-    """Of all its threads, in ticks of the clock."""
-
-    @classmethod
-    def of(cls, pid: int) -> "Activity":
-        """Return that of a process."""
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended, or this is not Linux
-            return cls()
-        return cls(_STATES.get(fields[0], fields[0]), int(fields[11]) + int(fields[12]))
+def process_activity(pid: int) -> tuple[str, int]:
+    """Return a word for the state of a process, and the processor time of all its threads in ticks (proc(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended, or this is not Linux
+        return "unknown", 0
+    return _STATES.get(fields[0], fields[0]), int(fields[11]) + int(fields[12])
 
 
 class WorkerProcess(Generic[_State]):
@@ -102,7 +93,7 @@ class WorkerProcess(Generic[_State]):
         """The state that it reported last."""
         self.silent = 0
         """Queries in a row that it has not answered."""
-        self._activity = Activity()
+        self._activity = ("", 0)
         self._spec = spec
         self._decode_state = msgspec.msgpack.Decoder(type(spec.initial_state)).decode
         self._queries: deque[asyncio.Future[bytes | None]] = deque()
@@ -133,12 +124,13 @@ class WorkerProcess(Generic[_State]):
 
         Only queries count, not the time: this process, or the machine, may have been stopped itself.
         """
-        before, self._activity = self._activity, Activity.of(self.process.pid)
+        before, self._activity = self._activity, process_activity(self.process.pid)
+        state, _ = self._activity
         if self.silent == _UNRESPONSIVE_AFTER:
-            log(f"warning: worker {self.process.pid} does not answer ({self._activity.state})")
-        is_hung = self.silent >= _HUNG_AFTER and self._activity == before and self._activity.state in _HUNG
+            log(f"warning: worker {self.process.pid} does not answer ({state})")
+        is_hung = self.silent >= _HUNG_AFTER and self._activity == before and state in _HUNG
         if is_hung or self.silent >= _STUCK_AFTER:
-            self.failure = f"killed: it does not answer, {self._activity.state}"
+            self.failure = f"killed: it does not answer, {state}"
             self.process.kill()
 
     async def ended(self) -> str:
@@ -235,8 +227,7 @@ class Supervisor(Generic[_State]):
 
     def processes(self) -> dict[str, tuple[int, bool]]:
         """Return the process id of each worker by its number, and whether it answers."""
-        workers = sorted(self.workers, key=lambda worker: worker.number)
-        return {str(one.number): (one.process.pid, one.silent < _UNRESPONSIVE_AFTER) for one in workers}
+        return {str(one.number): (one.process.pid, one.silent < _UNRESPONSIVE_AFTER) for one in self.workers}
 
     async def states(self, *, whole: bool) -> list[_State]:
         """Return the states of the workers that run; `on_worker_exit` has those that end meanwhile."""

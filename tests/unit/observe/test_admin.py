@@ -198,7 +198,7 @@ def samples(families):
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"])
 def test_openmetrics_is_the_default(accept):
-    text, kind = MetricsWriter().write(collect(GATE_STATE), ServerState(workers={"0": os.getpid()}), accept)
+    text, kind = MetricsWriter().write(collect(GATE_STATE), ServerState(workers={"0": (os.getpid(), False)}), accept)
     assert kind.startswith("application/openmetrics-text")
     found = samples(text_string_to_metric_families(text.decode()))
     labels = (("domain", "default"), ("outcome", "delayed"))
@@ -209,13 +209,14 @@ def test_openmetrics_is_the_default(accept):
     assert found["headgate_workers",] == 2
     assert found["headgate_config_last_reload_successful",] == 1
     assert found["headgate_build_info", ("python", python_version()), ("version", VERSION)] == 1
+    assert found["headgate_workers_unresponsive",] == 1
     own, worker = (found["process_max_fds", *labels] for labels in ((), [("worker", "0")]))
     assert own == worker > 0
 
 
 def test_the_older_format_where_only_that_is_asked_for():
     text, kind = MetricsWriter().write(
-        collect(GATE_STATE), ServerState(workers={"0": os.getpid()}), "text/plain;version=0.0.4"
+        collect(GATE_STATE), ServerState(workers={"0": (os.getpid(), False)}), "text/plain;version=0.0.4"
     )
     assert kind.startswith("text/plain")
     assert (

@@ -82,14 +82,9 @@ class RequestMeter:
     """Counts completed requests."""
 
     def __init__(self) -> None:
-        self._domains = defaultdict(_Series, {"": _Series()})
-        self._origins: defaultdict[str, _Series] = defaultdict(_Series)
+        self._domains = defaultdict[str, _Series](_Series)
+        self._origins = defaultdict[str, _Series](_Series)
         self._unmatched = 0
-
-    def prepare(self, domains: Iterable[str]) -> None:
-        """Begin the counts of domains at 0, so that their first requests are seen as an increase."""
-        for name in domains:
-            self._domains[name]  # makes it
 
     def count(self, record: RequestRecord) -> None:
         """Count a completed request."""
@@ -113,16 +108,20 @@ class RequestMeter:
             origin.seconds += seconds
             origin.counts[record.upstream_status // 100 * _WIDTH + bisect_left(SECONDS, seconds)] += 1
 
-    def read(self, pools: Iterable[UpstreamPool]) -> RequestCounters:
-        """Return what was counted, and the failures of these origins."""
-        domains = {name or NO_DOMAIN: series for name, series in self._domains.items()}
+    def read(self, domains: Iterable[str], pools: Iterable[UpstreamPool]) -> RequestCounters:
+        """Return what was counted, and the failures of these origins.
+
+        These domains and origins are in it from the start, so that their first requests are seen as an increase.
+        """
+        names = dict.fromkeys(["", *domains, *self._domains])
+        by_domain = {name or NO_DOMAIN: self._domains[name] for name in names}
         failures = {pool.name: pool.failures for pool in pools}
         origins = {name: self._origins[name] for name in failures}
         return RequestCounters(
-            responses={name: series.classes() for name, series in domains.items()},
-            response_bytes={name: series.bytes for name, series in domains.items()},
-            response_seconds={name: series.durations() for name, series in domains.items()},
-            wait_seconds={name: series.wait_durations() for name, series in domains.items()},
+            responses={name: series.classes() for name, series in by_domain.items()},
+            response_bytes={name: series.bytes for name, series in by_domain.items()},
+            response_seconds={name: series.durations() for name, series in by_domain.items()},
+            wait_seconds={name: series.wait_durations() for name, series in by_domain.items()},
             upstream_responses={name: series.classes() for name, series in origins.items()},
             upstream_seconds={name: series.durations() for name, series in origins.items()},
             upstream_failures=failures,

@@ -25,7 +25,7 @@ def record(domain: str = "api", seconds: float = 0.0, **fields) -> RequestRecord
 
 def samples(*meters: RequestMeter) -> dict[str, float]:
     """Return the samples of several workers that are not 0."""
-    states = [GateState(counters=read_counters(("", meter.read([Pool()])))) for meter in meters]
+    states = [GateState(counters=read_counters(("", meter.read(["api"], [Pool()])))) for meter in meters]
     # As they arrive from a worker.
     states = [msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=GateState) for state in states]
     return {
@@ -76,8 +76,7 @@ def test_requests_that_no_rule_applies_to():
 
 def test_the_counts_of_known_domains_and_origins_begin_at_0():
     meter = RequestMeter()
-    meter.prepare(["api"])
-    read = meter.read([Pool()])
+    read = meter.read(["api"], [Pool()])
     assert read.responses == {"none": dict.fromkeys(CLASSES, 0), "api": dict.fromkeys(CLASSES, 0)}
     assert read.response_seconds["api"] == {**dict.fromkeys([*map(str, SECONDS), "+Inf"], 0), "sum": 0.0}
     assert read.upstream_responses == {"origin:80": dict.fromkeys(CLASSES, 0)}
