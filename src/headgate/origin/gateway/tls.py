@@ -61,7 +61,7 @@ class TlsKeys:
 
     def _stamp(self, section: TlsSection) -> _Stamp:
         stamp: list[object] = []
-        for path in (section.cert, section.key, self._client_ca):
+        for path in filter(None, (section.cert, section.key, self._client_ca)):  # "" would be the directory
             stamp.append(path)
             try:
                 found = Path(path).stat()

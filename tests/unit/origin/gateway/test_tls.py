@@ -42,8 +42,12 @@ def test_unusable_files_are_named(folder: Path, cert: str, key: str, client_ca: 
     assert message in str(caught.value)
 
 
-def test_changed_files_are_read_once_and_invalid_ones_leave_the_keys(folder: Path) -> None:
+def test_changed_files_are_read_once_and_invalid_ones_leave_the_keys(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     keys = TlsKeys([TlsSection(cert=str(folder / "a.pem"), key=str(folder / "a.key"))])
+    (folder / "other").touch()
     assert not keys.reload_changed()
     before = keys.context
     (folder / "b.pem").replace(folder / "a.pem")
