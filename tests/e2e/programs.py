@@ -29,6 +29,10 @@ PATIENCE = 20.0  # seconds; only ever reached by a failing test
 Found = TypeVar("Found")
 
 
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) headgate: ", re.MULTILINE)
+_WORDS = {"warning": "headgate: warning: "}
+
+
 class Answer(NamedTuple):
     """A response with its body read."""
 
@@ -67,8 +71,8 @@ class Program:
         self.out = out
 
     def said(self) -> str:
-        """What it has written to stderr so far."""
-        return self.log.read_text()
+        """What it has written to stderr so far, without the times of its lines."""
+        return _STAMP.sub(lambda stamp: _WORDS.get(stamp[1], "headgate: "), self.log.read_text())
 
     def wait_for(self, pattern: str) -> "re.Match[str]":
         """Return the match of a line on stderr, once there is one."""

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -381,3 +382,34 @@ def test_commands_of_the_demonstration_work(tmp_path):
         page = demo.get("/queue", Accept="text/html")
         assert b"You are through" in page.body
         assert demo.end(signal.SIGINT) == 0
+
+
+STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_every_line_of_the_log_has_time_and_level(tmp_path, form):
+    words = ["--origin", "http://127.0.0.1:1", "--rule", "9/s burst 9", "--log-format", form, "--workers", 2]
+    with programs.gate(tmp_path, *words) as gate:
+        gate.until(lambda: "\nready " in gate.said(), "ready")
+        assert request_status(gate) == 502
+        gate.wait_for(r"requests fail \(unreachable 1\)")
+        assert gate.end() == 0
+    *lines, _ = gate.log.read_text().split("\n")
+    ready = [line for line in lines if re.fullmatch(r"ready http://127\.0\.0\.1:\d+", line)]
+    others = [line for line in lines if line not in ready]
+    if form == "text":
+        found = [re.fullmatch(rf"{STAMP} (info|warning) headgate: (.*)", line).groups() for line in others]
+    else:
+        listed = [json.loads(line) for line in others]
+        assert all(re.fullmatch(STAMP, one["time"]) and one["instance"] == socket.gethostname() for one in listed)
+        found = [(one["level"], one["message"]) for one in listed]
+    assert len(ready) == 1
+    assert [(level, message.partition(":")[0].split()[0]) for level, message in found] == [
+        ("info", "origin"), ("warning", "origin"), ("info", "draining"), ("info", "stopped"),
+    ]  # fmt: skip
+
+
+def request_status(gate):
+    port = int(re.search(r"^ready http://127\.0\.0\.1:(\d+)$", gate.said(), re.M)[1])
+    return programs.request(port).status

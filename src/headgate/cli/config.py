@@ -41,6 +41,8 @@ CONFIG: Callable[..., Any] = click.option(
     metavar="FILE",
     help=f"Configuration file; by default {DEFAULT_FILE} in the working directory, if it exists.",
 )
+LOG_KEYS = "log.lines=--log-format", "log.level=--log-level"
+"""The keys of the program log, flags of every server."""
 _FILE: Callable[..., Any] = click.argument("named", metavar="[FILE]", required=False)
 
 

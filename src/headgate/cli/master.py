@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, Options, config_options, configuration, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, configuration, given
 from headgate.cli.params import Parsed
 from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
@@ -22,6 +22,7 @@ _KEYS: Final = (
     "master.curve_key",
     "master.curve_allow",
     "master.insecure",
+    *LOG_KEYS,
 )
 
 

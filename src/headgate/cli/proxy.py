@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, Options, config_options, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given
 from headgate.cli.params import Parsed
 from headgate.config import Address, Configuration
 from headgate.config.proxy_section import Proxy
@@ -60,6 +60,7 @@ def _parse_cidr(text: str) -> str:
 @CONFIG
 @config_options(
     *(f"proxy.{name}" for name in Proxy.__struct_fields__ if name != "loop"),
+    *LOG_KEYS,
     allow_addresses=Parsed("cidr", _parse_cidr),
 )
 def proxy(*, file: str | None, **flags: Any) -> None:

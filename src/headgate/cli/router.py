@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from headgate.cli.config import CONFIG, Options, config_options, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given
 from headgate.config import Configuration
 
 
@@ -21,7 +21,7 @@ class RouterOptions(Options):
 
 @click.command()
 @CONFIG
-@config_options("router")
+@config_options("router", *LOG_KEYS)
 def router(*, file: str | None, **flags: Any) -> None:
     """Run a router: gatekeepers connect to it as to a master, and it spreads their accounting over several masters.
 

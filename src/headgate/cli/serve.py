@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, Options, config_options, environment, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, environment, given
 from headgate.cli.params import RULE, Parsed
 from headgate.config import Configuration, DomainSection
 from headgate.config.origin_section import OriginUrl
@@ -32,6 +32,7 @@ _KEYS: Final = (
     "advice.capacity",
     "advice.mode=--advice-mode",
     "log.access=--access-log",
+    *LOG_KEYS,
 )
 """The keys that have a flag."""
 

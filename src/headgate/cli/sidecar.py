@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headgate.cli.config import CONFIG, Options, config_options, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given
 from headgate.cli.params import ADDRESS
 from headgate.config import Address
 
@@ -56,7 +56,7 @@ _WRITTEN: Final = {
 
 @click.command()
 @CONFIG
-@config_options(*(f"sidecar.{name}" for name in _KEYS))
+@config_options(*(f"sidecar.{name}" for name in _KEYS), *LOG_KEYS)
 @click.option(
     "--print-conf",
     "server",

@@ -6,6 +6,9 @@ from msgspec import Meta
 
 from headgate.config.section import ConfigSection, File
 
+Level = Literal["debug", "info", "warning", "error"]
+"""Levels of the program log, the lowest first."""
+
 
 class LogSection(ConfigSection, frozen=True):
     """The access log of the gate, and the program log on stderr of every server."""
@@ -22,4 +25,11 @@ class LogSection(ConfigSection, frozen=True):
     keyed hash; off, not at all."""
     identifiers_key: File = ""
     """File with the key of `identifiers` = hashed, 16 to 64 bytes. Empty for a new key at each start: then the hashes
-    of a client differ after a restart, and between workers."""
+    of a client differ after a restart."""
+    level: Level = "info"
+    """Lowest level of the lines of the program log."""
+    lines: Literal["text", "json"] = "text"
+    """Form of the lines of the program log; json has time, level, instance and message. The line that begins with
+    `ready` is the same in both."""
+    instance: str = ""
+    """Name of this instance in the program log. Empty for the name of the host, which only json shows."""

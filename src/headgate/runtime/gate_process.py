@@ -65,10 +65,11 @@ from headgate.runtime.gatekeeping import (
 from headgate.runtime.ipc import Configure, Query, Shutdown
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import Endpoint, listen_error
-from headgate.runtime.log import log
+from headgate.runtime.log import configure_log, log
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
+from headgate.runtime.origin_watch import OriginWatch
 from headgate.runtime.worker_main import Send, run_worker
 
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
@@ -109,6 +110,7 @@ class GateProcess(Backend):
     def __init__(self, configuration: GateConfiguration, send: Send | None = None) -> None:
         tree = self.tree = configuration.tree
         """The configuration in force."""
+        configure_log(tree.log)
         self._endpoints = configuration.endpoints
         self._send = send
         self._reported = (0, 0)
@@ -141,7 +143,7 @@ class GateProcess(Backend):
             )
             self._access_log: AccessLog | None = None
             self._log_requests(self._open_access_log(configuration, self._composed))
-            self._watch = ConcurrencyWatch(log)
+            self._watch, self._origin_watch = ConcurrencyWatch(log), OriginWatch(log)
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -256,6 +258,7 @@ class GateProcess(Backend):
                 self._link.set_domains(kept)  # so that the master sends the holds of the others
             self._link.set_domains(names)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
+        configure_log(tree.log)
         self._bundles = bundles
         self._report_arrivals()  # the new counts begin at 0
         if configuration.advice is None:
@@ -303,12 +306,13 @@ class GateProcess(Backend):
         return permits.limit.state if permits is not None else None
 
     async def _watch_concurrency(self) -> None:
-        """Log when the concurrency limit rejects requests."""
+        """Log when the concurrency limit rejects requests, and when requests fail at an origin."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            state = self._concurrency()
+            now, state = time.monotonic(), self._concurrency()
             if state is not None:
-                self._watch.look(state, now=time.monotonic())
+                self._watch.look(state, now=now)
+            self._origin_watch.look({pool.name: pool.failures for pool in self._gateway.origins.pools}, now=now)
 
     def _counters(self) -> Counters:
         requests = self._meter.read([domain.name for domain in self._composed.domains], self._gateway.origins.pools)

@@ -46,7 +46,7 @@ from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import Endpoint, reserve_endpoints
-from headgate.runtime.log import log, log_counters, write_line
+from headgate.runtime.log import configure_log, log, log_counters, write_line
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
@@ -93,6 +93,7 @@ class _GateServer(Server):
         self._store: MasterStore
 
     async def start(self) -> None:
+        configure_log(self._tree.log)
         if self._options.demo:
             from headgate.runtime.demo_origin import DemoOrigin
 
@@ -152,6 +153,7 @@ class _GateServer(Server):
         rest = restart_note(self._tree, tree, RESTART_KEYS)
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
+        configure_log(tree.log)
         log_warnings(tree, log)
         sources = [*([file] if file else []), *(["the certificates"] if tree.certificates else [])]
         sources += ["the access log"] if tree.log.access else []

@@ -164,9 +164,19 @@ class Server:
 
 
 class Lifecycle:
-    """Moves one server through its phases; `notify` sends assignments such as READY=1 to a service manager."""
+    """Moves one server through its phases.
 
-    def __init__(self, server: Server, notify: Callable[..., None] = lambda *_: None) -> None:
+    `notify` sends assignments such as READY=1 to a service manager; `report` gets a line when the server drains and
+    when it has stopped.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        notify: Callable[..., None] = lambda *_: None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._report = report
         self.phase = LifecyclePhase.STARTING
         """The current phase."""
         self._notify = notify
@@ -187,6 +197,7 @@ class Lifecycle:
             self.phase = LifecyclePhase.STOPPED
             await _cancel([*self._earlier, *([self._operation] if self._operation is not None else [])])
             await self._server.close()
+        self._report("stopped")
 
     def unready(self) -> str:
         """Return why no client is accepted; empty when they are."""
@@ -249,6 +260,7 @@ class Lifecycle:
         self._begin(self._drain_backend(), LifecycleEvent.DRAINED)
 
     def _stop_at_once(self) -> None:
+        self._report("stopping at once")
         self._begin(self._server.backend.drain(0), LifecycleEvent.DRAINED)
 
     def _finish(self) -> None:
@@ -288,7 +300,9 @@ class Lifecycle:
         # A reload; and, if a second stop came before this began, this drain itself, which cannot wait for its own end.
         await _cancel([task for task in self._earlier if task is not asyncio.current_task()])
         backend = self._server.backend
-        await backend.drain(backend.drain_timeout if self._drain_seconds is None else self._drain_seconds)
+        seconds = backend.drain_timeout if self._drain_seconds is None else self._drain_seconds
+        self._report(f"draining: requests in progress have {seconds:g} s to end")
+        await backend.drain(seconds)
 
     def _begin(self, operation: Coroutine[Any, Any, None], end: LifecycleEvent) -> None:
         """Run an operation; its end is the event `end`, unless another operation has begun meanwhile."""
@@ -330,7 +344,7 @@ def run_server(server: Server, *, loop: Loop = "auto") -> int:
             await asyncio.sleep(manager.watchdog / 2)
 
     async def main() -> int:
-        lifecycle = Lifecycle(server, manager.notify)
+        lifecycle = Lifecycle(server, manager.notify, log)
         if manager.watchdog:
             server.start_task(watchdog())
         running_loop = asyncio.get_running_loop()

@@ -1,28 +1,33 @@
-"""The lines of a server process on stderr: no part of the process ever waits for their reader.
+"""The program log, lines of a server process on stderr: no part of the process ever waits for their reader.
 
 The reader may be slow, stopped or gone: a thread writes, the queue is bounded, and dropped lines are counted. Inside
-`open_log` this also holds for what libraries and Python itself write to `sys.stderr`.
+`open_log` this also holds for what libraries and Python itself write to `sys.stderr`, and each line has time and level.
 """
 
 import io
+import json
 import os
 import queue
 import select
+import socket
 import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, cast, get_args
 
 from msgspec import Struct
 
+from headgate.config.log_section import Level, LogSection
 from headgate.errors import reason_of
 
 _MAX_QUEUED: Final = 1000
 """Lines queued for the reader of stderr."""
 MAX_LINE_SIZE: Final = 4095
 """Bytes; with its end, as many as a pipe writes atomically (pipe(7)), so lines of several processes are not mixed."""
+_LEVELS: Final = get_args(Level)
 _CLOSE_TIMEOUT: Final = 1.0
 """Seconds to wait for the last lines at the end."""
 
@@ -124,6 +129,8 @@ class LogWriter(io.TextIOBase):
     def __init__(self, descriptor: int, *, max_queued: int = _MAX_QUEUED) -> None:
         self.counters = LogCounters()
         """The counters since the start."""
+        self.settings = LogSection()
+        """Level and form of the lines."""
         self._unreported = 0
         self._rest = ""
         self._is_closed = False
@@ -131,15 +138,25 @@ class LogWriter(io.TextIOBase):
         self._lines = LineWriter(descriptor, max_queued=max_queued)
 
     def write(self, text: str) -> int:
-        """Queue the lines that `text` completes. Never waits for the reader."""
+        """Log the lines that `text` completes, which libraries or Python itself write. Never waits for the reader."""
         with self._lock:
             *lines, rest = (self._rest + text).split("\n")
             self._rest = rest[:MAX_LINE_SIZE]
-            for line in lines:
-                if not self._put(line):
-                    self.counters.dropped += 1
-                    self._unreported += 1
+        for line in lines:
+            self.log(line, "error")
         return len(text)
+
+    def log(self, message: str, level: Level) -> None:
+        """Queue a message with its time, unless its level is too low."""
+        if _LEVELS.index(level) >= _LEVELS.index(self.settings.level):
+            self.write_line(_formatted(message, level, self.settings))
+
+    def write_line(self, line: str) -> None:
+        """Queue a line as it is, or count it as dropped. Never waits for the reader."""
+        with self._lock:
+            if not self._put(line):
+                self.counters.dropped += 1
+                self._unreported += 1
 
     def close_log(self, timeout: float = _CLOSE_TIMEOUT) -> None:
         """Write what is queued, within `timeout` seconds; later lines are dropped."""
@@ -158,8 +175,8 @@ class LogWriter(io.TextIOBase):
     def _report_dropped(self) -> bool:
         """Queue a line with the number of dropped lines, if any; returns whether none is unreported."""
         if self._unreported:
-            text = b"headgate: %d log lines dropped: stderr is read too slowly\n" % self._unreported
-            if not self._lines.put([text]):
+            text = f"{self._unreported} log lines dropped: stderr is read too slowly"
+            if not self._lines.put([_formatted(text, "warning", self.settings).encode() + b"\n"]):
                 return False
             self._unreported = 0
         return True
@@ -181,15 +198,45 @@ def open_log() -> Iterator[None]:
             log.close_log()
 
 
+def configure_log(settings: LogSection) -> None:
+    """Apply level and form to further lines of this process, inside `open_log`."""
+    if isinstance(sys.stderr, LogWriter):
+        sys.stderr.settings = settings
+
+
 def log(message: str) -> None:
-    """Write a message for the operator: every line of the program's log passes here, in every server."""
-    write_line(f"headgate: {message}")
+    """Log a message for the operator: every line of the program's log passes here, in every server.
+
+    The level is that of the word that the message begins with, such as `warning: `, otherwise info.
+    """
+    message = " ".join(message.splitlines())
+    if not isinstance(sys.stderr, LogWriter):
+        write_line(f"headgate: {message}")
+        return
+    word, _, rest = message.partition(": ")
+    if word in _LEVELS:
+        sys.stderr.log(rest, cast("Level", word))
+    else:
+        sys.stderr.log(message, "error" if message.startswith("internal error") else "info")
+
+
+def _formatted(message: str, level: Level, settings: LogSection) -> str:
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if settings.lines == "text":
+        name = f"headgate[{settings.instance}]" if settings.instance else "headgate"
+        return f"{moment} {level} {name}: {message}"
+    instance = settings.instance or socket.gethostname()
+    return json.dumps({"time": moment, "level": level, "instance": instance, "message": message})
 
 
 def write_line(text: str) -> None:
-    """Write one line to stderr; a closed stderr is ignored."""
+    """Write one line to stderr as it is; a closed stderr is ignored."""
+    text = " ".join(text.splitlines())
+    if isinstance(sys.stderr, LogWriter):
+        sys.stderr.write_line(text)
+        return
     with suppress(OSError):
-        sys.stderr.write(" ".join(text.splitlines()) + "\n")
+        sys.stderr.write(text + "\n")
 
 
 def log_counters() -> LogCounters:

@@ -23,6 +23,7 @@ import msgspec
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config import Address
+from headgate.config.log_section import LogSection
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError, MissingExtra, fail_if, reason_of
 from headgate.fetch.fetcher import PROTOCOL, default_context
@@ -41,7 +42,7 @@ from headgate.proxy.sockets import is_local_address, server_context
 from headgate.runtime.ipc import Configure, Query, Ready, Reply, Shutdown, StartFailed
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
-from headgate.runtime.log import log, log_counters, write_line
+from headgate.runtime.log import configure_log, log, log_counters, write_line
 from headgate.runtime.worker_main import Send, run_worker
 from headgate.token import Checker, Key, read_keys
 from headgate.token.keys import MAX_KEY_FILE_SIZE
@@ -201,6 +202,7 @@ class ProxyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of one process of a proxy. All but `worker` is the same for all of them."""
 
     settings: Proxy
+    log: LogSection = LogSection()
     addresses: tuple[Address, ...]
     """Numeric addresses to listen at; reserved, and shared with other processes."""
     admin: tuple[Address, ...]
@@ -237,6 +239,7 @@ class ProxyProcess(Backend):
 
     def __init__(self, configuration: ProxyConfiguration, advice: AdviceSource) -> None:
         settings = configuration.settings
+        configure_log(configuration.log)
         self._configuration = configuration
         self._closing = ExitStack()
         self._cut = 0

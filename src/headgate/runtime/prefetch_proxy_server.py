@@ -33,7 +33,7 @@ from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
 from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import reserve_addresses
-from headgate.runtime.log import LogCounters, log, log_counters, write_line
+from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.prefetch_proxy_process import (
     FromWorker,
     ProxyConfiguration,
@@ -182,7 +182,7 @@ ReadProxy: TypeAlias = Callable[[], tuple[Configuration, str | None]]
 _SUMMARY_INTERVAL: Final = 60.0
 _DRAW_KEY_SIZE: Final = 32
 _SELF_SIGNED: Final = "self-signed certificate, for trying it out: tell clients to accept it (curl --proxy-insecure)"
-_RESTART_KEYS: Final = tuple(f"proxy.{name}" for name in Proxy.__struct_fields__)
+_RESTART_KEYS: Final = (*(f"proxy.{name}" for name in Proxy.__struct_fields__), "log")
 """Keys that only a restart can change: a reload reads files again."""
 _RELOADED: Final = "the certificate and the token keys read again"
 
@@ -209,6 +209,7 @@ class _ProxyServer(Server):
     async def start(self) -> None:
         settings = self._settings
         check_proxy(settings)
+        configure_log(self._tree.log)
         asyncio.get_running_loop().set_exception_handler(log_exception)
         self._advice = AdviceService(
             settings.brand,
@@ -224,6 +225,7 @@ class _ProxyServer(Server):
         self._address = self._address._replace(port=addresses[0].port)
         configuration = ProxyConfiguration(
             settings=settings,
+            log=self._tree.log,
             addresses=tuple(addresses),
             admin=tuple(self.admin),
             files=self._certificate_files(),

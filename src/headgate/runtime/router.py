@@ -20,7 +20,7 @@ from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Backend, Server, run_server
-from headgate.runtime.log import LogCounters, log, log_counters, write_line
+from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.master_reports import MasterReports
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
@@ -58,6 +58,7 @@ class RouterServer(Server):
         self._started = time.time()
 
     async def start(self) -> None:
+        configure_log(self._tree.log)
         settings = self._tree.router
         keys, master_keys = read_keys(self._tree)
         link = self._link = RouterLink(
@@ -86,6 +87,7 @@ class RouterServer(Server):
 
     async def reload(self) -> None:
         tree, file = self._read()
+        configure_log(tree.log)
         new, old = tree.router, self._tree.router
         if file is None and not new.curve_allow:
             log("nothing to reload: started without a configuration file")

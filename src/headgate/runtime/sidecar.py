@@ -35,7 +35,7 @@ from headgate.runtime.gatekeeping import (
     wait_for_masters,
 )
 from headgate.runtime.lifecycle import Backend, Server, run_server
-from headgate.runtime.log import log, write_line
+from headgate.runtime.log import configure_log, log, write_line
 from headgate.runtime.master_reports import MasterReports
 
 ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
@@ -124,6 +124,7 @@ class SidecarServer(Server):
         self._backend: SidecarBackend
 
     async def start(self) -> None:
+        configure_log(self._tree.log)
         settings = self._tree.sidecar
         link = self._link = GatekeeperLink(
             settings.masters,
@@ -155,6 +156,7 @@ class SidecarServer(Server):
 
     async def reload(self) -> None:
         tree, file = self._read()
+        configure_log(tree.log)
         if file is None:
             log("nothing to reload: started without a configuration file")
             return

@@ -1,6 +1,7 @@
 """Lines on stderr, whose reader may be slow or gone."""
 
 import io
+import json
 import os
 import re
 import sys
@@ -10,7 +11,10 @@ from contextlib import contextmanager, redirect_stderr, suppress
 
 import pytest
 
-from headgate.runtime.log import LogWriter, log_counters, open_log, write_line
+from headgate.config.log_section import LogSection
+from headgate.runtime.log import LogWriter, configure_log, log, log_counters, open_log, write_line
+
+STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def test_lines_are_written_in_order(pipe, blocking):
             for piece in (f"{line}\n",) if number % 2 else (line[:100], line[100:], "\n"):
                 assert log.write(piece) == len(piece)
         log.close_log(20)
-    assert found == [line.encode() for line in wanted]
+    assert [STAMP.sub(b"", line) for line in found] == [b"error headgate: " + line.encode() for line in wanted]
     assert log.counters.dropped == 0
 
 
@@ -57,11 +61,26 @@ def test_all_that_is_written_to_stderr_in_a_server_becomes_whole_lines(pipe):
     with read_in_thread(*pipe) as found, open(pipe[1], "w", closefd=False) as file, redirect_stderr(file):
         with open_log():
             write_line("two\nlines, and a \udcff")
+            log("warning: one\nmore\rmore")
+            log("internal error: x")
             print("of a library", file=sys.stderr)
             print("x" * 5000, file=sys.stderr)
+            configure_log(LogSection(lines="json", instance="gate-1", level="warning"))
+            log("not shown")
+            log('error: "quoted"')
+            write_line("ready http://a")
+            configure_log(LogSection(instance="gate-1"))
+            log("the end")
             assert isinstance(sys.stderr, LogWriter)
         assert sys.stderr is file
-    assert found == [b"two lines, and a \\udcff", b"of a library", b"x" * 4095]
+    quoted = json.loads(found.pop(5))
+    assert STAMP.fullmatch(quoted.pop("time").encode() + b" ")
+    assert quoted == {"level": "error", "instance": "gate-1", "message": '"quoted"'}
+    assert [STAMP.sub(b"", line) for line in found] == [
+        b"two lines, and a \\udcff", b"warning headgate: one more more", b"error headgate: internal error: x",
+        b"error headgate: of a library", b"error headgate: " + b"x" * (4095 - 41), b"ready http://a",
+        b"info headgate[gate-1]: the end",
+    ]  # fmt: skip
 
 
 def test_a_stream_in_memory_stays(capsys):
@@ -74,17 +93,21 @@ def test_a_reader_that_stalls_blocks_nothing_and_learns_of_dropped_lines(pipe):
     log = LogWriter(pipe[1], max_queued=1000)
     line = b"x" * 99
     for _ in range(5000):
-        log.write(f"{line.decode()}\n")  # the pipe holds 64 KiB and is not read
+        log.write_line(line.decode())  # the pipe holds 64 KiB and is not read
     lost = log.counters.dropped
     assert 5000 - 2000 < lost < 5000
     with read_in_thread(*pipe) as found:
         while not log._lines._queue.empty():
             threading.Event().wait(0.01)
-        log.write("at last\n")
+        log.write_line("at last")
         log.close_log(20)
     assert found[-1] == b"at last"
     assert found.count(line) == 5000 - lost
-    dropped = [re.match(rb"headgate: (\d+) log lines dropped", each) for each in found[:-1] if each != line]
+    dropped = [
+        re.match(STAMP.pattern + rb"warning headgate: (\d+) log lines dropped", each)
+        for each in found[:-1]
+        if each != line
+    ]
     assert sum(int(each[1]) for each in dropped) == lost
 
 

@@ -23,11 +23,11 @@ from headgate.release import Status
 
 _EXPLANATIONS = {
     "untrusted": (
-        "headgate: {0} sends forwarding fields that are not used, so all of its requests count as one client; if it is "
+        "{0} sends forwarding fields that are not used, so all of its requests count as one client; if it is "
         'your proxy, set gate.trusted_proxies = ["{0}"]'
     ),
     "disagree": (
-        "headgate: the forwarding fields of the proxy {0} disagree, so these requests count for the proxy; list in "
+        "the forwarding fields of the proxy {0} disagree, so these requests count for the proxy; list in "
         "gate.forwarding_fields only the one that it writes"
     ),
 }

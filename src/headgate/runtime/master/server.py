@@ -19,7 +19,7 @@ from headgate.observe import Counters, MasterState, MasterTotals, master_metrics
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
 from headgate.runtime.lifecycle import Server, run_server
-from headgate.runtime.log import LogCounters, log, write_line
+from headgate.runtime.log import LogCounters, configure_log, log, write_line
 from headgate.runtime.master.quotas import Quotas
 from headgate.runtime.master.report import report
 from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
@@ -61,6 +61,7 @@ class MasterServer(Server):
         self._store = MasterStore(self._tree.master.store, log)
 
     async def start(self) -> None:
+        configure_log(self._tree.log)
         settings, loop = self._tree.master, asyncio.get_running_loop()
         snapshots = self._snapshots = Snapshots(settings.snapshot, settings.snapshot_interval, log)
         master = await snapshots.restore(lambda: self._new_master(self._tree))
@@ -100,6 +101,7 @@ class MasterServer(Server):
 
     async def reload(self) -> None:
         tree, file = self._read()
+        configure_log(tree.log)
         settings, old = tree.master, self._tree.master
         if file is None and not settings.curve_allow:
             log("nothing to reload: started without a configuration file")
