@@ -390,8 +390,8 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_every_line_of_the_log_has_time_and_level(tmp_path, form):
     words = ["--origin", "http://127.0.0.1:1", "--rule", "9/s burst 9", "--log-format", form, "--workers", 2]
-    with programs.gate(tmp_path, *words) as gate:
-        gate.until(lambda: "\nready " in gate.said(), "ready")
+    with programs.headgate(tmp_path, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *words) as gate:
+        gate.wait_for("^ready ")
         assert request_status(gate) == 502
         gate.wait_for(r"requests fail \(unreachable 1\)")
         assert gate.end() == 0

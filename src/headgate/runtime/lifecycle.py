@@ -176,7 +176,7 @@ class Lifecycle:
         notify: Callable[..., None] = lambda *_: None,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._report = report
+        self._log = report
         self.phase = LifecyclePhase.STARTING
         """The current phase."""
         self._notify = notify
@@ -197,7 +197,7 @@ class Lifecycle:
             self.phase = LifecyclePhase.STOPPED
             await _cancel([*self._earlier, *([self._operation] if self._operation is not None else [])])
             await self._server.close()
-        self._report("stopped")
+        self._log("stopped")
 
     def unready(self) -> str:
         """Return why no client is accepted; empty when they are."""
@@ -260,7 +260,7 @@ class Lifecycle:
         self._begin(self._drain_backend(), LifecycleEvent.DRAINED)
 
     def _stop_at_once(self) -> None:
-        self._report("stopping at once")
+        self._log("stopping at once")
         self._begin(self._server.backend.drain(0), LifecycleEvent.DRAINED)
 
     def _finish(self) -> None:
@@ -301,7 +301,7 @@ class Lifecycle:
         await _cancel([task for task in self._earlier if task is not asyncio.current_task()])
         backend = self._server.backend
         seconds = backend.drain_timeout if self._drain_seconds is None else self._drain_seconds
-        self._report(f"draining: requests in progress have {seconds:g} s to end")
+        self._log(f"draining: requests in progress have {seconds:g} s to end")
         await backend.drain(seconds)
 
     def _begin(self, operation: Coroutine[Any, Any, None], end: LifecycleEvent) -> None:
