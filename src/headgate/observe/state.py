@@ -79,7 +79,7 @@ class OriginState(msgspec.Struct, frozen=True):
     """One origin."""
 
     failed: bool = False
-    """Whether other origins are asked instead, in any worker."""
+    """Whether it has failed in any worker: others are asked instead, if there are any."""
     failure: str = ""
     """The last failure, of a request or a check."""
 
@@ -228,7 +228,12 @@ def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     if state.concurrency is not None:
         yield from _limit_metrics(state.concurrency)
     up = {name: int(not origin.failed) for name, origin in state.origins.items()}
-    yield gauge("headgate_origin_up", "1, or 0 while other origins are asked instead.", up, "origin")
+    yield gauge(
+        "headgate_origin_up",
+        "1, or 0 while the origin has failed: others are asked instead, if there are any.",
+        up,
+        "origin",
+    )
     yield from advice_metrics(state.advice)
     yield from counter_metrics(state.counters, groups)
 

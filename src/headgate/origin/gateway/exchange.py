@@ -666,6 +666,8 @@ class UpstreamPool:
         except TimeoutError:
             reason = f"no answer within {origin.health_timeout:g} s"
         except (OSError, EOFError, ProtocolError) as error:
+            if getattr(error, "errno", None) in _NO_DESCRIPTORS:
+                return
             reason = reason_of(error)
         if not reason:
             self.health.succeed()

@@ -1,12 +1,14 @@
 """The pools of the origins: replaced at a reload, and lines about origins that fail."""
 
+import asyncio
+import errno
 from functools import partial
 
 import pytest
 
 from headgate.config.origin_section import OriginSection
 from headgate.config.tree import Timeouts
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, ProtocolError
 from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.exchange import UpstreamConnection, UpstreamPool, UpstreamState
 from headgate.origin.gateway.origins import Origins, client_tls
@@ -59,6 +61,31 @@ def test_a_change_is_one_line_and_changes_that_follow_fast_are_one_more_later() 
     assert lines == [(100.0, "origin a:80 has failed (tls: certificate has expired)")]
     pool.health.succeed()
     assert list(found.tick(111.0)) == ["origin a:80 answers again"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), ""),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "/ok: Connection refused"),
+        (TimeoutError(), "/ok: no answer within 2 s"),
+        (ProtocolError(502, "no status"), "/ok: no status"),
+    ],
+)
+async def test_a_check_that_fails_is_the_failure_of_the_origin_unless_descriptors_are_missing(
+    error: Exception, reason: str
+) -> None:
+    async def connect() -> UpstreamConnection:
+        raise error
+
+    found = origins()
+    found.configure([OriginSection(url="http://a", health="/ok")], [None])
+    (pool,) = found.pools
+    pool.connect = connect  # type: ignore[method-assign]  # no socket
+    for now in (100.0, 101.0):
+        assert list(found.tick(now)) == ([f"origin a:80 has failed ({reason})"] if reason and now > 100 else [])
+        await asyncio.sleep(0)
+    assert (pool.health.release, pool.failure) == (112.0 if reason else 0.0, reason)
 
 
 def test_files_that_cannot_be_used_are_an_error_that_names_them() -> None:
