@@ -124,9 +124,9 @@ def test_an_https_origin_is_verified_and_gets_the_certificate_of_the_gate(
         ):
             configured(tmp_path, wrong, more=f'[gate]\nloop = "{loop}"\n')
             running.process.send_signal(signal.SIGHUP)
-            running.until(lambda: running.get("/x").status == 502, "an error")
+            line = rf"has failed \(tls: .*{reason}"
+            running.until(lambda: running.get("/x").status == 502 and re.search(line, running.said()), line)  # noqa: B023  # called here
             assert json.loads(running.get("/x", Accept="application/problem+json").body)["status"] == 502
-            running.wait_for(rf"has failed \(tls: .*{reason}")
 
 
 APP = """
