@@ -150,7 +150,7 @@ def _literal(value: Any) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, Conditions):
         given = [f"{name} = {_literal(item)}" for name, item in asdict(_hide_credential(value)).items() if item]
-        return f"{{ {', '.join(given)} }}"
+        return f"{{ {', '.join(given)} }}" if given else "{}"
     return repr(value)
 
 

@@ -142,8 +142,9 @@ def decide(
 
 def _admit_by_route(record: RequestRecord, request: RequestHead, client: ClientView) -> Accounting | None:
     """Decide on a request in the domains of its route; None without one."""
-    policy = client.policy
-    charges = policy.routes.charges(_info(request, client), policy.identify)
+    policy, known = client.policy, client.identifier
+    identify = policy.identify if known is None else lambda _info: known
+    charges = policy.routes.charges(_info(request, client), identify)
     if policy.arrivals is not None:
         policy.arrivals.count(request, None if charges is None else charges.domain)
     return None if charges is None else policy.gatekeeper.admit_all(charges, now=record.received)
