@@ -23,7 +23,7 @@ NO_DOMAIN: Final = "none"
 _WIDTH: Final = len(SECONDS) + 1
 _ROWS: Final = 10
 """Hundreds of a status of three digits; an unknown class counts as 5xx (9110 15)."""
-_WITHOUT_RULES: Final = frozenset({"advice", "local", "deny"})
+_WITHOUT_RULES: Final = frozenset({"advice", "local", "denied", "redirect"})
 """Reasons of responses of the gate that need no domain."""
 
 

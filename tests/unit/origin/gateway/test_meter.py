@@ -64,12 +64,10 @@ def test_each_duration_has_its_histogram_and_workers_are_summed():
 
 
 def test_requests_that_no_rule_applies_to():
-    head = object()
-    found = samples(
-        meter_of(*(record("", request=head, reason=reason) for reason in ("", "timeout", "advice", "local")))
-    )
+    reasons = ("", "timeout", "advice", "local", "denied", "redirect")
+    found = samples(meter_of(*(record("", request=object(), reason=reason) for reason in reasons)))
     malformed = samples(meter_of(record("", status=400, reason="malformed")))
-    assert (found["unmatched_requests_total"], found["responses_total none none"]) == (2, 4)
+    assert (found["unmatched_requests_total"], found["responses_total none none"]) == (2, 6)
     assert malformed.keys() >= {"responses_total none 4xx"}
     assert "unmatched_requests_total" not in malformed
 
