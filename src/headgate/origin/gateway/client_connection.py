@@ -498,11 +498,11 @@ class ClientConnection(asyncio.Protocol):
         if permit is not None:
             permit.counts_response = record.domain not in self._view.policy.uncounted
         # First: it releases the permit.
-        exchange, self._collected = self._collected, None
+        exchange = self._collected
         if exchange is None:
             exchange = ProxiedExchange(self, record, request, context.balancer, permit)
         else:
-            exchange.permit = permit
+            self._collected, exchange.permit = None, permit
         self.exchange = exchange
         record.wait = now - record.start - record.upload
         self.deadline = now + context.timeouts.response

@@ -94,10 +94,7 @@ class ProxiedExchange:
         self._body = self._body_reader() if not request.forwardable and request.has_body else None
         self._held: list[bytes] = []
         self._upload: SpooledBuffer | None = None  # the body, if all of it is read before the origin is asked
-        self._received: Callable[[], None] = lambda: None
-        self._response: ResponseHead | None = None
         self._unsent: SpooledBuffer | None = None  # the part of the response that a slow client has not taken
-        self._unread = False
         self._keep = request.keep_alive
         self._continued = not request.expects_continue
         self._repeatable = self._body is None and request.method in _REPEATABLE
@@ -233,7 +230,7 @@ class ProxiedExchange:
 
     def pause_response(self) -> None:
         """Buffer the response, or stop reading it: the client reads slowly."""
-        if self._unsent is None and self._response is not None and not _STREAMS.search(self._response.lines):
+        if self._unsent is None and self.begun and not _STREAMS.search(self._response.lines):
             self._unsent = self._client.response_buffer()
             if self._unsent is not None:
                 self._unsent.send_to(self._send_unsent, self._end_unsent, self._lose)
