@@ -435,12 +435,17 @@ class ClientConnection(asyncio.Protocol):
     def _proceed(self, record: RequestRecord, request: RequestHead, now: float) -> None:
         """Forward a request that no rule holds any more: after its body if that is read first, and with a permit."""
         context = self._context
-        if not request.forwardable and request.has_body and self._collected is None and context.buffers.requests:
+        if not request.forwardable and self._collected is None and self._waits_for_body(request):
             self._collect(record, request, now)
         elif context.permits is None:
             self._forward(record, request, None, now)
         else:
             self._admit(record, request, context.permits)
+
+    def _waits_for_body(self, request: RequestHead) -> bool:
+        """Return whether the body of a request has to be read before the origin is asked."""
+        is_whole = 0 <= request.length <= len(self._buffer) and not request.expects_continue
+        return request.has_body and not is_whole and self._context.buffers.requests
 
     def _collect(self, record: RequestRecord, request: RequestHead, start: float) -> None:
         """Read the body of a request before it is forwarded."""

@@ -430,7 +430,7 @@ class ProxiedExchange:
             self._client.renew_deadline()
             if pieces:
                 self._client.write(b"".join(pieces))
-        elif pieces and not unsent.append(b"".join(pieces)) and self._upstream is not None:
+        elif not unsent.append(b"".join(pieces)) and self._upstream is not None:
             self._upstream.pause()
 
     def finish(self, *, reusable: bool) -> None:

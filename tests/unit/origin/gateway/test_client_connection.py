@@ -681,14 +681,14 @@ def test_of_a_refused_body_the_origin_gets_nothing(drive: Callable[[], Harness],
 
 def test_a_request_that_is_rejected_after_its_body_is_followed_by_the_next_one() -> None:
     """Or its length would be cut off from the next request."""
-    harness = queueing(queue=0).receive(POST + b"hello" + GET)
+    harness = queueing(queue=0).receive(POST, b"hello" + GET)
     assert harness.client.written.count(b"HTTP/1.1 503 ") == 2
     assert harness.state is ClientState.IDLE
     assert harness.context.buffers._requests.memory == harness.memory
 
 
 def test_a_body_is_forgotten_with_a_client_that_leaves_while_it_is_queued() -> None:
-    harness = queueing().receive(POST + b"hello")
+    harness = queueing().receive(POST, b"hello")
     assert harness.context.buffers._requests.memory == harness.memory - 5
     harness.lose()
     assert harness.context.buffers._requests.memory == harness.memory

@@ -11,10 +11,11 @@ import pytest
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.buffer import BufferSpace, SpooledBuffer
 from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection, UpstreamPool
 from headgate.origin.gateway.record import RequestRecord
-from headgate.origin.permits import Permit
+from headgate.origin.permits import Permit, Permits
 from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, make_pool, without_id
 
 HEAD = b"forwarded head\r\n\r\n"
@@ -526,6 +527,7 @@ async def test_the_origin_waits_while_there_is_no_room() -> None:
     harness.upstream.data_received(b"z")
     assert not harness.origin.reading
     harness.exchange.resume_response()
+    assert not harness.origin.reading
     await turns(1)
     assert harness.origin.reading
     assert harness.client.written == b"y" * 40 + b"z"
@@ -603,7 +605,9 @@ async def test_a_body_is_sent_as_fast_as_the_origin_reads(file: bool) -> None:
     for sent in (0, 65_536, 70_001):
         await turns()
         assert len(harness.origin.written) == len(HEAD) + sent
+        renewed = harness.client.renewed
         harness.upstream.resume_writing()
+        assert harness.client.renewed > renewed
     await turns()
     assert harness.origin.written == HEAD + b"x" * 70_000 + b"y"
     assert harness.client.calls == []  # reading from the client was not paused
@@ -619,3 +623,14 @@ async def test_an_early_response_ends_the_sending_of_a_body_and_keeps_the_client
     assert harness.origin.aborted
     assert harness.client.calls == [("complete", True, False)]
     assert harness.exchange._upload is None
+
+
+def test_a_permit_does_not_outlive_a_client_whose_body_the_origin_has_not_got() -> None:
+    harness, _ = collected(b"x" * 100)
+    permits = Permits(ConcurrencyLimit(ConcurrencySettings(healthy_latency=1.0, abandoned="hold"), lambda: 0.5))
+    harness.exchange.permit = permits.take()
+    harness.exchange._upload.paused = True  # type: ignore[union-attr]
+    harness.exchange.start(HEAD, 1000.0)
+    harness.exchange.abandon()
+    assert harness.origin.aborted
+    assert permits.limit.state.in_flight == 0
