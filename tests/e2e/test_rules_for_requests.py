@@ -1,11 +1,14 @@
 """Conditions, identifiers, costs, further domains, denied addresses and RateLimit: a gate as a process; a master."""
 
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.e2e import programs
 from tests.e2e.bus_setup import running_master
+from tests.servers import free_port
 
 FILE = """
 [gate]
@@ -75,3 +78,23 @@ def test_a_master_elsewhere_gets_a_request_as_so_many_and_in_all_of_its_domains(
             assert "RateLimit" not in gate.get("/search").headers
             gate.until(lambda: master.counts()["domains"] == {"search": 8, "all": 8}, "accounting")
             gate.until(lambda: gate.get("/search").status == 503, "hold")
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
+def test_the_middlewares_apply_the_same_rules(start, server):
+    port, folder = free_port(), Path(__file__).parent
+    command = {
+        "uvicorn": ["uvicorn", "--app-dir", folder, "--lifespan", "off", "--port", str(port), "rules_app:app"],
+        "gunicorn": ["gunicorn", "--chdir", folder, "-b", f"127.0.0.1:{port}", "rules_app:wsgi"],
+    }[server]
+    start([Path(sys.executable).parent / command[0], *command[1:]], port)
+
+    def ask(path, user, **fields):
+        answer = programs.request(port, path, Cookie=f"user={user}; sid=1", **fields)
+        return answer.status, answer.headers.get("RateLimit", "").partition(";")[0]
+
+    assert [ask("/find/a", 1, X_Key="k") for _ in range(3)] == [(200, "")] * 2 + [(503, '"search"')]
+    assert [ask(path, 1, X_Key="k") for path in ("/x/..;/%66ind/b", "/find/c")] == [(200, ""), (503, '"all"')]
+    assert [ask("/find/d", 2, X_Key=key)[0] for key in "lmno"] == [200, 200, 200, 503]
+    for fields in ({"X_Key": "kk"}, {"X_Key": "k", "User_Agent": "ExampleBot/1"}, {}):
+        assert [ask("/find/a", str(fields), **fields)[0] for _ in range(6)] == [200] * 5 + [503]
