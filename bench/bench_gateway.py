@@ -40,6 +40,8 @@ TARGETS = {
     ("rejected", "uvloop"): 2.5,
     ("rejected", "asyncio"): 3.5,
 }
+LOGGED = 1.15
+"""Target for a proxied request with an access log, as a multiple of one without."""
 FLOORS = {"proxied": ("bytes passed on, uvloop", 2.4), "rejected": ("fixed answer, uvloop", 3.0)}
 Kind = Literal["proxied", "rejected"]
 
@@ -108,6 +110,10 @@ def run(rounds: int) -> list[Row]:
                 sides[loop] = running.enter_context(gate(folder / kind, kind, loop, origin))
             if "uvloop" in loops:
                 sides["floor"] = running.enter_context(floor(origin if kind == "proxied" else 0))
+                if kind == "proxied":
+                    log = f'[log]\naccess = "{folder / "access.log"}"\n'
+                    (folder / "logged").mkdir()
+                    sides["logged"] = running.enter_context(gate(folder / "logged", kind, "uvloop", origin, log))
             found += measured(kind, sides, origin, write_script(folder / kind / "load.lua"), rounds)
         return found
 
@@ -123,13 +129,13 @@ def nginx(folder: Path, kind: Kind, origin: int) -> Iterator[Side]:
 
 
 @contextmanager
-def gate(folder: Path, kind: Kind, loop: str, origin: int) -> Iterator[Side]:
-    """Run `headgate serve` before the origin, on one of the event loops."""
+def gate(folder: Path, kind: Kind, loop: str, origin: int, log: str = "") -> Iterator[Side]:
+    """Run `headgate serve` before the origin, on one of the event loops; `log` is a table of its configuration."""
     port, admin = servers.free_port(), servers.free_port()
     settings = folder / f"{loop}.toml"
     settings.write_text(
         f'[gate]\norigin = "http://127.0.0.1:{origin}"\nlisten = "127.0.0.1:{port}"\nadmin = "127.0.0.1:{admin}"\n'
-        f'loop = "{loop}"\n[[domain]]\nname = "default"\nrules = ["{RULES[kind]}"]\n'
+        f'loop = "{loop}"\n{log}[[domain]]\nname = "default"\nrules = ["{RULES[kind]}"]\n'
     )
     command = [sys.executable, "-m", "headgate", "serve", "--config", str(settings)]
     with servers.started(command, port, folder) as started:
@@ -215,11 +221,16 @@ def measured(kind: Kind, sides: dict[str, Side], origin: int, script: Path, roun
         for loop in LOOPS
         if loop in figures
     ]
-    return rows if "floor" not in figures else [*rows, row(kind, "uvloop", figures, "floor", FLOORS[kind])]
+    if "floor" in figures:
+        rows.append(row(kind, "uvloop", figures, "floor", FLOORS[kind]))
+    if "logged" in figures:
+        rows.append(row(kind, "logged", figures, "uvloop", ("without access log, uvloop", LOGGED)))
+    return rows
 
 
 def row(kind: Kind, loop: str, figures: dict[str, list[float]], peer: str, target: tuple[str, float]) -> Row:
     """Compare the gate on one event loop with a peer: the median of each round's own ratio."""
     ratio = median(ours / theirs for ours, theirs in zip(figures[loop], figures[peer], strict=True))
     context = f"{median(figures[loop]):.1f} µs against {median(figures[peer]):.1f} µs"
+    loop = "uvloop with an access log" if loop == "logged" else loop
     return Row(f"gateway on {loop}, CPU per {kind} request", target[0], ratio, "≤", target[1], context)

@@ -86,7 +86,7 @@ class _Line(msgspec.Struct):
 
 _LINE: list[Any] = [(name, kind, None) for name, kind in _Line.__annotations__.items()]
 _LINE[0] = _LINE[0][:2]  # the time has no default
-_NOT_DECIDED = frozenset({"advice", "local", "malformed", "limit", "client_limit", "deny"})
+_NOT_DECIDED = frozenset({"advice", "local", "malformed", "limit", "client_limit", "denied", "redirect"})
 """Reasons of a gate for answers to requests that no rule sees."""
 
 

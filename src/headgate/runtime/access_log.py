@@ -40,9 +40,9 @@ _MAX_HASHED: Final = 16_384
 _MIN_KEY_SIZE, _MAX_KEY_SIZE = 16, hashlib.blake2b.MAX_KEY_SIZE
 
 _ACCEPTED: Final = Status.ACCEPTED
-_SERVED: Final = frozenset({"", "advice", "local", "tunnel"})
+_SERVED: Final = frozenset({"", "advice", "local", "redirect", "tunnel"})
 """Reasons of requests that neither failed nor were rejected."""
-_REFUSED: Final = frozenset({"rule", "concurrency", "lifeboat", "limit", "client_limit", "deny"})
+_REFUSED: Final = frozenset({"rule", "concurrency", "full", "lifeboat", "limit", "client_limit", "denied"})
 """Reasons of requests that the gate rejected."""
 _NOT_PLAIN: Final = re.compile(r"[^ !#-\[\]-~]")
 _THOUSANDTHS: Final = tuple(f".{number:03d}Z" for number in range(1000))

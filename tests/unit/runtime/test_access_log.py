@@ -90,6 +90,7 @@ def test_a_line_has_all_that_is_known_of_a_request(tmp_path: Path) -> None:
         ({"accounting": accounting(), "reason": "concurrency"}, "rejected", "api"),
         ({"reason": "concurrency"}, "rejected", None),
         ({"reason": "client_limit"}, "rejected", None),
+        ({"reason": "denied"}, "rejected", None),
         ({"accounting": accounting(), "reason": "timeout", "status": 504}, "accepted", "api"),
         ({}, None, None),
         ({"reason": "malformed"}, None, None),
