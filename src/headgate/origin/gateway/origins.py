@@ -92,7 +92,8 @@ class Origins:
             if pool.is_failed is not pool.logged and now >= self._next_lines.get(pool.name, 0.0):
                 pool.logged = pool.is_failed
                 self._next_lines[pool.name] = now + _LOG_INTERVAL
-                yield f"origin {pool.name} " + (f"has failed ({pool.failure})" if pool.logged else "answers again")
+                failed = f"warning: origin {pool.name} has failed ({pool.failure})"
+                yield failed if pool.logged else f"origin {pool.name} answers again"
 
     def close(self) -> None:
         """Close every connection at once."""

@@ -249,6 +249,8 @@ async def test_an_origin_that_cannot_be_reached_is_an_error(connect: str, status
     await turns()
     assert harness.client.calls == [("fail", status, True, event)]
     assert counted(harness.context) == {event: 1}
+    health = harness.context.pool.health  # a handshake will not get better, and descriptors are not the origin's
+    assert (health.failures, health.release > 0) == (int(event != "descriptors"), event == "tls")
 
 
 async def test_only_a_repeatable_request_on_a_reused_connection_is_sent_again() -> None:

@@ -58,7 +58,7 @@ def test_a_change_is_one_line_and_changes_that_follow_fast_are_one_more_later() 
         elif now < 101:
             pool.fail("tls", "certificate has expired")
         lines += [(now, line) for line in found.tick(now)]
-    assert lines == [(100.0, "origin a:80 has failed (tls: certificate has expired)")]
+    assert lines == [(100.0, "warning: origin a:80 has failed (tls: certificate has expired)")]
     pool.health.succeed()
     assert list(found.tick(111.0)) == ["origin a:80 answers again"]
 
@@ -83,7 +83,9 @@ async def test_a_check_that_fails_is_the_failure_of_the_origin_unless_descriptor
     (pool,) = found.pools
     pool.connect = connect  # type: ignore[method-assign]  # no socket
     for now in (100.0, 101.0):
-        assert list(found.tick(now)) == ([f"origin a:80 has failed ({reason})"] if reason and now > 100 else [])
+        assert list(found.tick(now)) == (
+            [f"warning: origin a:80 has failed ({reason})"] if reason and now > 100 else []
+        )
         await asyncio.sleep(0)
     assert (pool.health.release, pool.failure) == (112.0 if reason else 0.0, reason)
 
