@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -113,7 +114,7 @@ def decide(
     if policy.denies is not None and policy.denies(_address(request, client)):
         counters.denied += 1
         record.reason = "denied"
-        return gateway_problem(403, "this client address is denied", accept_of(request), page=policy.error_page)
+        return _denial(accept_of(request), policy.error_page)
     if policy.advice is not None and policy.advice.is_for(request):
         counters.advice_served += 1
         record.reason = "advice"
@@ -204,6 +205,11 @@ def _rescue(
 def accept_of(request: RequestHead) -> bytes | None:
     """Return the value of Accept, None without one."""
     return b", ".join(_ACCEPT.findall(request.raw)) or None
+
+
+@lru_cache(64)
+def _denial(accept: bytes | None, page: str) -> Response:
+    return gateway_problem(403, "this client address is denied", accept, page=page)
 
 
 def _address(request: RequestHead, client: ClientView) -> str:
