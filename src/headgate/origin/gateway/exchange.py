@@ -712,19 +712,15 @@ class UpstreamPool:
     def retire(self) -> None:
         """Keep no connection any longer: the origin is not in the configuration any more."""
         self.max_idle = 0
-        self._stop_checking()
         for connection in list(self.idle):
             connection.close()
 
     def close(self) -> None:
         """Close every connection at once."""
-        self._stop_checking()
-        for connection in list(self.open):
-            connection.abort()
-
-    def _stop_checking(self) -> None:
         if self._checking is not None:
             self._checking.cancel()
+        for connection in list(self.open):
+            connection.abort()
 
 
 class UpstreamConnection(asyncio.Protocol):
