@@ -55,8 +55,12 @@ def master_metrics(state: MasterState, groups: CounterGroups) -> Iterator[Metric
     yield domain_totals("headgate_master_requests", "Requests in accounting, by domain and outcome.", state.domains)
     identifiers = {domain.name: domain.identifiers for domain in state.domains}
     yield gauge("headgate_master_identifiers", "Identifiers stored, by domain.", identifiers, "domain")
-    text = "Connected gatekeepers, a process each, and routers, by the names of their keys."
-    yield gauge("headgate_master_gates", text, state.gatekeepers, "key")
+    yield gauge(
+        "headgate_master_gates",
+        "Connected gatekeepers, a process each, and routers, by the names of their keys.",
+        state.gatekeepers,
+        "key",
+    )
     yield rules_digests(state.domains)
     yield from store_up(state.store)
     text = "Time of the last snapshot in seconds since 1970, 0 for none."

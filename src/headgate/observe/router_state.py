@@ -61,7 +61,11 @@ def router_metrics(state: RouterState, groups: CounterGroups) -> Iterator[Metric
     yield gauge("headgate_router_master_up", "1 if the master is connected, else 0.", by_master("up"), "master")
     for name, text in _TRAFFIC.items():
         yield counter(f"headgate_router_{name}", text, by_master(name), "master")
-    text = "Connected gatekeepers, a process each, and routers, by the names of their keys."
-    yield gauge("headgate_router_gates", text, state.gatekeepers, "key")
+    yield gauge(
+        "headgate_router_gates",
+        "Connected gatekeepers, a process each, and routers, by the names of their keys.",
+        state.gatekeepers,
+        "key",
+    )
     yield gauge("headgate_router_domains", "Domains whose accounting was received.", len(state.domains))
     yield from counter_metrics(state.counters, groups)

@@ -33,9 +33,11 @@ def server_metrics(state: ServerState) -> Iterator[Metric]:
     build = {VERSION: {python_version(): 1}}
     yield gauge("headgate_build_info", "1; the labels are the versions.", build, "version", "python")
     yield from gauges(state, _GAUGES)
-    unresponsive = sum(not answers for _, answers in state.workers.values())
-    text = "Workers that do not answer; one that does not run either is replaced."
-    yield gauge("headgate_workers_unresponsive", text, unresponsive)
+    yield gauge(
+        "headgate_workers_unresponsive",
+        "Workers that do not answer; one that does not run either is replaced.",
+        sum(not answers for _, answers in state.workers.values()),
+    )
 
 
 def process_metrics(own: Iterable[Metric], workers: Mapping[str, tuple[int, bool]]) -> Iterator[Metric]:

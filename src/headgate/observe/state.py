@@ -223,8 +223,13 @@ def gate_metrics(state: GateState, groups: CounterGroups) -> Iterator[Metric]:
     yield from store_up(state.store)
     yield from gauges(state, _GAUGES)
     yield gauge("headgate_connections", "Open connections of clients, by state.", state.connections, "state")
-    text = "Connections to an origin: active, with a request, and idle."
-    yield gauge("headgate_upstream_connections", text, state.upstream_connections, "origin", "state")
+    yield gauge(
+        "headgate_upstream_connections",
+        "Connections to an origin: active, with a request, and idle.",
+        state.upstream_connections,
+        "origin",
+        "state",
+    )
     if state.concurrency is not None:
         yield from _limit_metrics(state.concurrency)
     up = {name: int(not origin.failed) for name, origin in state.origins.items()}
@@ -253,8 +258,12 @@ def rules_digests(domains: Iterable[DomainState]) -> Metric:
         for domain in domains
         if domain.rules
     }
-    text = "A checksum of the rules, the algorithm and the mode of a domain: differs where gate and master differ."
-    return gauge("headgate_rules_digest", text, digests, "domain")
+    return gauge(
+        "headgate_rules_digest",
+        "A checksum of the rules, the algorithm and the mode of a domain: differs where gate and master differ.",
+        digests,
+        "domain",
+    )
 
 
 def store_up(store: str) -> Iterator[Metric]:

@@ -17,8 +17,6 @@ from headgate.origin.gateway.record import RequestRecord
 
 CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 """The classes of status codes; "none" for a request whose client was sent no response."""
-NO_DOMAIN: Final = "none"
-"""The label of requests that no rule applies to."""
 
 _WIDTH: Final = len(SECONDS) + 1
 _ROWS: Final = 10
@@ -114,7 +112,7 @@ class RequestMeter:
         These domains and origins are in it from the start, so that their first requests are seen as an increase.
         """
         names = dict.fromkeys(["", *domains, *self._domains])
-        by_domain = {name or NO_DOMAIN: self._domains[name] for name in names}
+        by_domain = {name or "none": self._domains[name] for name in names}
         failures = {pool.name: pool.failures for pool in pools}
         origins = {name: self._origins[name] for name in failures}
         return RequestCounters(
