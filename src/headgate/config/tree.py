@@ -184,6 +184,9 @@ class Gate(ConfigSection, frozen=True):
     drain_delay: SecondsOrZero = 0.0
     """Seconds after SIGTERM for which new connections are still accepted, before `drain` begins: /readyz answers 503
     draining, and responses carry Connection: close. Longer than a load balancer takes to notice; it checks /readyz."""
+    takeover: File = ""
+    """Unix socket through which a second gate takes over: started with the same file, it gets the listening sockets,
+    and when it is ready, the first one drains. No connection is lost. Only the same user can connect to it."""
     buffer_requests: bool = True
     """Read the body of a request before the origin is asked, so that a slow client does not occupy it: 64 KiB in
     memory, then in a temporary file. With false, bodies are passed on as they arrive."""

@@ -9,6 +9,7 @@ field takes time quadratic in the length of a run of spaces: 0.7 s for 16 KiB, a
 
 import asyncio
 import re
+import socket
 from typing import Any, Final, NamedTuple
 
 from uvicorn import Config
@@ -42,11 +43,19 @@ class AsgiServer:
         self._server: asyncio.Server | None = None
         self._config: Config | None = None
 
-    async def bind(self, host: str, port: int) -> None:
-        """Bind, without accepting yet. Raises `OSError` when the address is not available."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._new_protocol, host, port, start_serving=False)
-        self.addresses = [sock.getsockname()[:2] for sock in self._server.sockets]
+    async def bind(self, host: str, port: int, *, sock: socket.socket | None = None) -> None:
+        """Bind, or use `sock`, without accepting yet. Raises `OSError` when the address is not available."""
+        create = asyncio.get_running_loop().create_server
+        if sock is None:
+            self._server = await create(self._new_protocol, host, port, start_serving=False)
+        else:
+            self._server = await create(self._new_protocol, sock=sock, start_serving=False)
+        self.addresses = [one.getsockname()[:2] for one in self._server.sockets]
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors of the listening sockets."""
+        return [one.fileno() for one in self._server.sockets] if self._server else []
 
     async def start(self, application: Any) -> None:
         """Accept connections, and have `application` answer their requests."""

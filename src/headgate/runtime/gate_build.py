@@ -49,6 +49,7 @@ _OTHER_FILES = 64
 """Descriptors that are kept for listeners, the admin address, the bus and files."""
 RESTART_KEYS = (
     "gate.listen",
+    "gate.takeover",
     "listener",
     "gate.admin",
     "gate.workers",

@@ -120,7 +120,8 @@ class GateProcess(Backend):
         require_gate(tree)
         self._composed = compose(tree)
         own = configuration.snapshot if not configuration.bus else ""
-        self._snapshots = Snapshots(own, tree.master.snapshot_interval, log, key="limit.snapshot")
+        self.snapshots = Snapshots(own, tree.master.snapshot_interval, log, key="limit.snapshot")
+        """The snapshots of the embedded master."""
         self._bundles = load_bundles(tree, log=log)
         self._keys = load_tls(tree)
         self._link = self._new_link(tree, self._composed)
@@ -185,13 +186,16 @@ class GateProcess(Backend):
         ports = {one.listener: one.address.port for one in self._endpoints}
         settings = listener_settings(self.tree, self._keys, [ports[index] for index in range(len(ports))])
         for one in self._endpoints:
-            sock = socket.socket(fileno=os.dup(one.descriptor)) if one.descriptor >= 0 else None
-            try:
-                await self._gateway.start(
-                    *one.address, listener=settings[one.listener], reuse_port=sock is None, sock=sock
-                )
-            except OSError as error:
-                raise listen_error("--listen", one.address, error) from None
+            numbers = one.of_worker(self._number, self.tree.gate.workers)
+            sockets: list[socket.socket | None] = [socket.socket(fileno=os.dup(number)) for number in numbers]
+            if self._send is not None:  # inherited by a worker, from a supervisor that has its own
+                for descriptor in one.descriptors:
+                    os.close(descriptor)
+            for sock in sockets or [None]:
+                try:
+                    await self._gateway.start(*one.address, listener=settings[one.listener], sock=sock)
+                except OSError as error:
+                    raise listen_error("--listen", one.address, error) from None
 
     async def _watch_files(self) -> None:
         """Read certificates, keys and authorities again when their files change."""
@@ -213,9 +217,9 @@ class GateProcess(Backend):
         master = self.gatekeeper.master
         if master is None:
             return
-        await self._snapshots.restore(lambda: master)
+        await self.snapshots.restore(lambda: master)
         self.gatekeeper.obey_master(now=time.time())
-        self._snapshots.start(lambda: self.gatekeeper.master or master)
+        self.snapshots.start(lambda: self.gatekeeper.master or master)
 
     async def drain(self, seconds: float) -> None:
         drain = self.tree.gate.drain
@@ -229,7 +233,7 @@ class GateProcess(Backend):
         await self._gateway.drain(0)
         if self._access_log is not None:
             self._access_log.close(_LOG_TIMEOUT)
-        await self._snapshots.close()
+        await self.snapshots.close()
         await self.store.close()
         if self._link is not None:
             self._link.close()

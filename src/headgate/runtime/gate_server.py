@@ -6,26 +6,28 @@ forwards no request. The bus to that master is a socket in a private directory, 
 
 import asyncio
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, domain_changes, log_warnings
 from headgate.config.tree import keep_keys, restart_note
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
 from headgate.observe.state import ended_state
 from headgate.origin.gateway.meter import RequestCounters
 from headgate.origin.gateway.record import GatewayCounters
+from headgate.origin.sidecar.unix_socket import UnixSocket
 from headgate.runtime.access_log import AccessLogCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
@@ -45,11 +47,16 @@ from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
-from headgate.runtime.listen import Endpoint, reserve_endpoints
+from headgate.runtime.listen import ListenerSockets, take_at
 from headgate.runtime.log import configure_log, log, log_counters, write_line
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
+from headgate.runtime.service_manager import take_sockets
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
+from headgate.runtime.takeover import Predecessor, serve_takeover
+
+if TYPE_CHECKING:
+    from headgate.runtime.asgi_server import AsgiServer
 
 GATE_GROUPS: Final = (
     *GATEKEEPER_GROUPS,
@@ -87,7 +94,11 @@ class _GateServer(Server):
         self._file = file
         self._options = options
         self._tree = tree
-        self._endpoints: tuple[Endpoint, ...] = ()
+        self._listeners: ListenerSockets
+        self._admin: AsgiServer | None = None
+        self._takeover: UnixSocket
+        self._snapshots: Snapshots
+        self._files = self.closing.enter_context(ExitStack())
         self._demo_origin = ""
         self._log_key = os.urandom(32)  # the hashes of clients stay the same over reloads
         self._store: MasterStore
@@ -101,24 +112,70 @@ class _GateServer(Server):
             self.closing.push_async_callback(origin.close)
             self._demo_origin = await origin.start()
             self._tree = self._with_demo_origin(self._tree)
-        self._endpoints = tuple(reserve_endpoints(self._tree, self.closing.enter_context(ExitStack())))
+        takeover = self._tree.gate.takeover
+        predecessor = Predecessor(takeover) if takeover else None
+        admin = self._open_sockets(predecessor.sockets if predecessor is not None else [])
         configuration = GateConfiguration(
             self._tree,
-            self._endpoints,
+            tuple(self._listeners.endpoints),
             snapshot=snapshot_file(self._tree, self._file),
             log_key=self._log_key,
         )
         gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
-        self.backend, self._store = gate, gate.store
+        self.backend, self._store, self._snapshots = gate, gate.store, gate.snapshots
         self.closing.push_async_callback(self.backend.close)
-        await self._start_admin()
+        if not admin:
+            await self._start_admin()
         await self.backend.start()
+        if predecessor is not None:
+            await predecessor.replace()
+            self._takeover = UnixSocket(takeover, mode=0o600, flag="gate.takeover")
+            self.closing.callback(self._takeover.close)
+            self.start_task(serve_takeover(self._takeover.socket, self._hand_over, self._be_replaced))
+        if admin:  # the predecessor has answered until now
+            await self._start_admin(admin[0])
 
-    async def _start_admin(self) -> None:
+    def _open_sockets(self, inherited: list[socket.socket]) -> list[socket.socket]:
+        """Open the sockets of all listeners, unless they are inherited; return those of the admin listener that are."""
+        named = take_sockets(os.environ)
+        inherited += [sock for _, sock in named]
+        self._listeners = ListenerSockets(self._tree, inherited, self._files)
+        self.closing.callback(self._listeners.close)
+        admin = take_at(self._tree.gate.admin, inherited) if self._tree.gate.admin else []
+        for name, sock in named:
+            fail_if(
+                sock in inherited,
+                f"the service manager passes socket {name!r} at {sock.getsockname()}, where no listener is; set "
+                "gate.listen to its address",
+            )
+        for sock in inherited:  # of listeners that the predecessor has, and this gate has not
+            sock.close()
+        return admin
+
+    async def _hand_over(self) -> list[int]:
+        """Return all listening sockets, for another gate, which restores the histories that are saved now."""
+        await self._snapshots.save()
+        admin = self._admin.descriptors if self._admin is not None else []
+        return [*(one.fileno() for one in self._listeners.sockets), *admin]
+
+    def _be_replaced(self) -> None:
+        """Drain: another gate is ready, to which all files belong from now on."""
+        log("another gate takes over")
+        self._takeover.close()
+        self._files.pop_all()
+        self._snapshots.stop()
+        if self._admin is not None:
+            self.start_task(self._admin.close())
+        self.stop(self._tree.gate.drain)
+
+    def release(self) -> None:
+        self._listeners.close()
+
+    async def _start_admin(self, sock: socket.socket | None = None) -> None:
         """Open the admin listener; without one where the default address is in use, as by another gate."""
         configured = self._tree.gate.admin
         try:
-            await start_admin(self, configured, hosts=self._tree.admin.hosts)
+            self._admin = await start_admin(self, configured, hosts=self._tree.admin.hosts, sock=sock)
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
                 raise
@@ -130,7 +187,7 @@ class _GateServer(Server):
     def announce(self) -> None:
         gate = self._tree.gate
         origins = ",".join(origin.url for origin in self._tree.origins)
-        url, *others = [one.url(tls=self._tree.listeners[one.listener].tls) for one in self._endpoints]
+        url, *others = [one.url(tls=self._tree.listeners[one.listener].tls) for one in self._listeners.endpoints]
         if self._options.demo:
             from headgate.runtime.demo_origin import demo_banner
 
@@ -149,7 +206,7 @@ class _GateServer(Server):
     async def reload(self) -> None:
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
-        await self.backend.reload(GateConfiguration(tree, self._endpoints, log_key=self._log_key))
+        await self.backend.reload(GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key))
         rest = restart_note(self._tree, tree, RESTART_KEYS)
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
@@ -185,7 +242,7 @@ class GateWorkers(Backend):
         self._configuration = configuration
         self._closing = ExitStack()
         self._ended = self.initial_state
-        inherited = [one.descriptor for one in configuration.endpoints if one.descriptor >= 0]
+        inherited = [descriptor for one in configuration.endpoints for descriptor in one.descriptors]
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop, descriptors=inherited)
         self._advice_loop = make_loop(tree, None, workers=tree.gate.workers, log=log)
         self._advising: asyncio.Task[None] | None = None
@@ -194,7 +251,8 @@ class GateWorkers(Backend):
             tree.master.store if tree.gate.master == "embedded" else "memory",
             log,
         )
-        self._snapshots = Snapshots(configuration.snapshot, tree.master.snapshot_interval, log, key="limit.snapshot")
+        self.snapshots = Snapshots(configuration.snapshot, tree.master.snapshot_interval, log, key="limit.snapshot")
+        """The snapshots of the master."""
 
     @property
     def drain_timeout(self) -> float:
@@ -208,9 +266,9 @@ class GateWorkers(Backend):
         self._configuration = replace(self._configuration, memory=str(memory))
         if self._configuration.tree.gate.master == "embedded":
             self._configuration = replace(self._configuration, bus=f"ipc://{folder / 'bus'}")
-            master = await self._snapshots.restore(lambda: self._new_master(self._configuration.tree))
+            master = await self.snapshots.restore(lambda: self._new_master(self._configuration.tree))
             link = self._link = MasterLink(master, self._configuration.bus, log=log)
-            self._snapshots.start(lambda: link.master)
+            self.snapshots.start(lambda: link.master)
             self._closing.callback(self._link.close)
             self.store.attach(self._link.master, self._link.publish)
             self.store.start()
@@ -270,7 +328,7 @@ class GateWorkers(Backend):
         await self._supervisor.stop(0)
         if self._link is not None:
             self._link.receive_rest()
-        await self._snapshots.close()
+        await self.snapshots.close()
         await self.store.close()
         self._closing.close()
 

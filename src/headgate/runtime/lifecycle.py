@@ -116,6 +116,8 @@ class Server:
         """Returns why no client is accepted; empty when they are."""
         self.fail: Callable[[BaseException], None] = lambda _error: None
         """Stops the server, which ends with an error."""
+        self.stop: Callable[[float | None], None] = lambda _seconds: None
+        """Stops the server, after a drain of some seconds."""
         self.admin: Sequence[Address] = ()
         """Numeric addresses of the admin listener; empty without one."""
         self.closing = AsyncExitStack()
@@ -131,6 +133,9 @@ class Server:
 
     def announce(self) -> None:
         """Report that clients are accepted."""
+
+    def release(self) -> None:
+        """Close the process's own copies of listening sockets, before the backend drains."""
 
     async def reload(self) -> None:
         """Read the configuration again and apply it. If it is invalid, raises and changes nothing."""
@@ -180,7 +185,7 @@ class Lifecycle:
         self.phase = LifecyclePhase.STARTING
         """The current phase."""
         self._notify = notify
-        server.unready, server.fail = self.unready, self.fail
+        server.unready, server.fail, server.stop = self.unready, self.fail, self.stop
         self._server = server
         self._reload_is_postponed = False
         self._drain_seconds: float | None = None
@@ -257,6 +262,7 @@ class Lifecycle:
         self._begin(self._reload_server(), LifecycleEvent.RELOADED)
 
     def _drain(self) -> None:
+        self._server.release()
         self._begin(self._drain_backend(), LifecycleEvent.DRAINED)
 
     def _stop_at_once(self) -> None:

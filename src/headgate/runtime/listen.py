@@ -1,10 +1,10 @@
-"""Listening addresses: reserved before workers share them, and error messages for those that are not available."""
+"""Listening sockets: opened before workers share them, or inherited; and errors for addresses not available."""
 
 import errno
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -18,36 +18,90 @@ _MISSING_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class Endpoint(Struct, frozen=True):
-    """A socket that a listener of the gate has; several workers share it."""
+    """An address at which a listener of the gate listens, with sockets that workers share."""
 
     listener: int
     """The index of the listener in the configuration."""
     address: Address
-    """Host and port to listen at; reserved. Of a unix socket, its path and port 0."""
-    descriptor: int = -1
-    """The socket, which listens already; -1 for one that each worker opens at the address."""
+    """Host and port to listen at. Of a unix socket, its path and port 0."""
+    descriptors: tuple[int, ...] = ()
+    """The sockets; without any, each process opens one at the address."""
 
     def url(self, *, tls: bool) -> str:
         """Return what clients connect to."""
-        return f"{UNIX}{self.address.host}" if self.descriptor >= 0 else f"http{'s' if tls else ''}://{self.address}"
+        host, port = self.address
+        return f"{UNIX}{host}" if not port else f"http{'s' if tls else ''}://{self.address}"
+
+    def of_worker(self, number: int, count: int) -> list[int]:
+        """Return the sockets of one of `count` workers: its own, or if there are fewer than workers, a shared one."""
+        own = [one for index, one in enumerate(self.descriptors) if index % count == number]
+        return own or list(self.descriptors[number % max(1, len(self.descriptors)) :][:1])
 
 
-def reserve_endpoints(tree: Configuration, kept: ExitStack) -> list[Endpoint]:
-    """Reserve the addresses of all listeners, and open their unix sockets, until `kept` is closed.
+class ListenerSockets:
+    """The sockets of all listeners of `tree`: those of `inherited` that are at their addresses, and new ones.
 
-    Raises `ConfigurationError`, which names the address, for one that is not available.
+    Each worker has a socket of its own at an address, and all hold those of the others; they are open before the
+    workers start, and survive them. Raises `ConfigurationError`, which names the address, for one not available.
     """
+
+    def __init__(self, tree: Configuration, inherited: list[socket.socket], files: ExitStack) -> None:
+        self.sockets: list[socket.socket] = []
+        """All sockets."""
+        self.endpoints: list[Endpoint] = []
+        """Where they listen."""
+        for index, section in enumerate(tree.listeners):
+            flag, address = f"listener[{index}].address" if tree.listener else "--listen", section.address
+            if found := take_at(address, inherited):
+                self._add(index, found)
+            elif address.startswith(UNIX):
+                opened = UnixSocket(address.removeprefix(UNIX), mode=parse_mode(section.mode), flag=flag)
+                files.callback(opened.close)
+                self._add(index, [opened.socket])
+            else:
+                with reserve_addresses(flag, Address.parse(address)) as reserved:
+                    self._add(index, [_open(one) for one in reserved for _ in range(tree.gate.workers)])
+
+    def _add(self, index: int, sockets: list[socket.socket]) -> None:
+        self.sockets += sockets
+        names = [one.getsockname() for one in sockets]
+        for name in dict.fromkeys(names):
+            address = Address(name, 0) if isinstance(name, str) else Address(*name[:2])
+            numbers = [one.fileno() for one, other in zip(sockets, names, strict=True) if other == name]
+            self.endpoints.append(Endpoint(index, address, tuple(numbers)))
+
+    def close(self) -> None:
+        """Close this process's sockets: the system refuses clients once workers have closed theirs too."""
+        for sock in self.sockets:
+            sock.close()
+
+
+def take_at(address: str, inherited: list[socket.socket]) -> list[socket.socket]:
+    """Remove from `inherited` the sockets at `address`, as it is written in the configuration, and return them."""
+    if not inherited:
+        return []
+    names, port = {address.removeprefix(UNIX)}, 0
+    if not address.startswith(UNIX):
+        host, port = Address.parse(address)
+        with suppress(OSError):  # the error of a host that is unknown comes later
+            infos = socket.getaddrinfo(None if host == "*" else host, port, flags=socket.AI_PASSIVE)
+            names = {str(info[4][0]) for info in infos}
     found = []
-    for index, section in enumerate(tree.listeners):
-        flag = f"listener[{index}].address" if tree.listener else "--listen"
-        if section.address.startswith(UNIX):
-            opened = UnixSocket(section.address.removeprefix(UNIX), mode=parse_mode(section.mode), flag=flag)
-            kept.callback(opened.close)
-            found.append(Endpoint(index, Address(opened.path, 0), opened.socket.fileno()))
-        else:
-            reserved = kept.enter_context(reserve_addresses(flag, Address.parse(section.address)))
-            found += [Endpoint(index, address) for address in reserved]
+    for sock in list(inherited):
+        name = sock.getsockname()
+        where, number = (name, 0) if isinstance(name, str) else name[:2]
+        if where in names and port in {0, number}:
+            inherited.remove(sock)
+            found.append(sock)
     return found
+
+
+def _open(address: Address) -> socket.socket:
+    """Return a socket that others of this user may share the address with; it does not listen yet."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _bind(sock, address)
+    return sock
 
 
 @contextmanager

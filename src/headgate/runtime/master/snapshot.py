@@ -82,6 +82,18 @@ class Snapshots:
             await asyncio.gather(self._saving, return_exceptions=True)
             await self._save(self._path, self._master())
 
+    async def save(self) -> None:
+        """Save the histories now, as far as they are saved at all."""
+        if self._saving is not None:
+            await self.close()
+            self.start(self._master)
+
+    def stop(self) -> None:
+        """Save nothing more, not at the end either."""
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
+
     async def _run(self, path: Path) -> None:
         while True:
             await asyncio.sleep(self._interval)
