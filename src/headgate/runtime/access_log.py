@@ -1,8 +1,8 @@
 """The access log of a gate: one line for each request, in a file or on standard output.
 
 Lines are formatted in the event loop and written by a thread (`LineWriter`), in batches: that is cheaper, and no
-request waits for the disk. All that a client sends is escaped. Several processes write whole lines to one file, or to
-one pipe: there a line has at most `MAX_LINE_SIZE` bytes.
+request waits for the disk. All that a client sends is escaped. Lines have at most `MAX_LINE_SIZE` bytes, in a file on
+average, so that the queue is bounded, and several processes write whole lines to one file or pipe.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _FLUSH_INTERVAL: Final = 0.1
 _MAX_BATCH: Final = 256
 """Requests whose lines are formatted at once, in less than a millisecond."""
 _MAX_QUEUED: Final = 64
-"""Batches queued for the disk; with lines of 400 bytes these are 6.5 MB."""
+"""Batches queued for the disk; with lines of 450 bytes these are 7 MB, and at most 67 MB."""
 _LIMITS: Final = (None, 700, 80)
 """Characters of each text of a client; the first that makes the line short enough."""
 _MAX_HASHED: Final = 16_384
@@ -236,7 +236,7 @@ _encoder: Final = msgspec.json.Encoder()
 def _json(lines: list[AccessLine], to_file: bool) -> list[bytes]:  # noqa: FBT001
     block = _encoder.encode_lines(lines)
     if block.isascii():
-        if to_file:
+        if to_file and len(block) <= len(lines) * MAX_LINE_SIZE:
             return [block]
         written = block.splitlines(keepends=True)
         if max(map(len, written), default=0) <= MAX_LINE_SIZE:

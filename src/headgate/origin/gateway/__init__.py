@@ -12,7 +12,7 @@ A usual proxied GET touches these three files and five others: `http/h1/request`
 
     a field of the record or a counter    `record`, and the part that knows its value
     a metric of requests                  `meter`, which counts each record when it is complete
-    a log of requests                     a function that is given each record: `observe` of `Gateway` in `server`
+    a field of the access log             `runtime/access_log`; another log: `observe` of `Gateway` in `server`
     a response of the gateway             `responses`; who sends it sets `reason` of the record
     a rule for requests                   `policy`
     a kind of origin, a retry, a buffer   `exchange`: its pool, `lost` and `fail`, `feed` and `relay`

@@ -495,6 +495,7 @@ class ClientConnection(asyncio.Protocol):
         if queued.permit is not None:
             self._forward(record, request, queued.permit, self._context.clock())
         else:
+            record.wait = self._context.clock() - record.start
             response = refusal(record, request, self._view, queued.retry_after, self._context.counters)
             self._answer_new(response, request)
 
