@@ -19,7 +19,7 @@ class ConcurrencySection(ConfigSection, frozen=True):
 
     max: MaxInFlight = 0
     """Requests in flight at the origin at once, at most: a number, or learned from latencies, which needs
-    healthy_latency; 0 for no limit. A request is in flight until its exchange is complete, uploads, downloads and event
+    healthy_latency; 0 for no limit. A request is in flight until its exchange with the origin is complete, event
     streams included; an open WebSocket is not. Further requests wait in a queue or are rejected."""
     queue: Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] = 128
     """Requests that wait for a permit, at most. An origin below its capacity has short queues of up to 64 requests; set

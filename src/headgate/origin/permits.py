@@ -1,7 +1,8 @@
 """The permits of requests in flight, and the queue for them: the part that the gateway and both middlewares share.
 
 A request holds its permit until its exchange is complete, whatever takes the time: an upload, a download, an event
-stream. The limit itself is in `headgate.limit.concurrency`; this module adds the clock, and calls the requests.
+stream. The gateway has it begin after an upload, and end before the download of a slow client. The limit itself is in
+`headgate.limit.concurrency`; this module adds the clock, and calls the requests.
 """
 
 import logging

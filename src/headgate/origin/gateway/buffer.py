@@ -51,7 +51,8 @@ class BufferSpace:
         now = time.monotonic()
         if now >= self._next_line:
             self._next_line = now + _REPORT_INTERVAL
-            self._log(f"no room to buffer a {self._kind}: {reason_of(error)}")
+            effect = "it is answered 503" if self._kind == "request" else "the origin waits for its client"
+            self._log(f"no room to buffer a {self._kind}, {effect}: {reason_of(error)}")
 
 
 class SpooledBuffer:
