@@ -106,7 +106,7 @@ def test_a_worker_that_is_stopped_is_seen_and_replaced(tmp_path, origin):
         os.kill(stopped, signal.SIGSTOP)
         gate.until(lambda: gate.metrics()["headgate_workers_unresponsive"] == 1, "signal")
         gate.wait_for(rf"^headgate: warning: worker {stopped} does not answer \(stopped\)$")
-        gate.wait_for(rf"^headgate: worker {stopped} ended \(killed: it does not answer, stopped\)")
+        gate.wait_for(rf"^headgate: warning: worker {stopped} ended \(killed: it does not answer, stopped\)")
         gate.until(lambda: len(set(gate.children()) - {stopped}) == 2, "worker")
         gate.until(lambda: gate.metrics()["headgate_workers_unresponsive"] == 0, "end")
         assert gate.statuses(8) == [200] * 8

@@ -126,7 +126,9 @@ def test_the_slots_of_a_killed_worker_are_released(tmp_path):
 
 
 def ended_workers(running):
-    return re.findall(r"^headgate: worker \d+ ended \(SIGKILL\); another one starts in", running.program.said(), re.M)
+    return re.findall(
+        r"^headgate: warning: worker \d+ ended \(SIGKILL\); another one starts in", running.program.said(), re.M
+    )
 
 
 def listeners(port):

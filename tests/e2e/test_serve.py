@@ -259,7 +259,7 @@ def test_killed_worker_is_restarted_and_logged(tmp_path, origin):
         first = set(gate.children())
 
         os.kill(min(first), signal.SIGKILL)
-        gate.wait_for(rf"^headgate: worker {min(first)} ended \(SIGKILL\); another one starts in")
+        gate.wait_for(rf"^headgate: warning: worker {min(first)} ended \(SIGKILL\); another one starts in")
         gate.until(lambda: gate.state()["workers"] == 2 and len(gate.children()) == 2, "second worker")
         assert set(gate.children()) != first
         assert gate.get().status in {200, 503}

@@ -81,7 +81,7 @@ def test_admin_listener_shows_what_is_missing(server, tmp_path):
         running.until(lambda: running.state()["masters"] == [{"address": master.address, "up": True}], "master")
         master.process.kill()
         running.until(lambda: running.readyz() == "no master is connected\n", "page that misses the master")
-        expected = f"headgate: master {master.address} is not connected; no master is connected, so no further clients"
+        expected = f"headgate: warning: master {master.address} is not connected; no master is connected"
         running.wait_for(expected)
 
 

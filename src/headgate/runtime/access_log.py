@@ -116,7 +116,10 @@ class AccessLog:
         name = "standard output" if settings.access == "-" else settings.access
         descriptor = _open(settings.access)
         self._writer = LineWriter(
-            descriptor, max_queued=_MAX_QUEUED, report=lambda text: log(f"access log {name}: {text}"), closes=True
+            descriptor,
+            max_queued=_MAX_QUEUED,
+            report=lambda text: log(f"warning: access log {name}: {text}"),
+            closes=True,
         )
 
     @property

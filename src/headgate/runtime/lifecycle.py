@@ -298,7 +298,7 @@ class Lifecycle:
             await self._server.reload()
             self._server.reloaded, self._server.reload_failed = time.time(), False
         except (HeadgateError, OSError) as error:
-            log(f"{error}; the configuration in force stays as it is")
+            log(f"error: {error}; the configuration in force stays as it is")
         except Exception as error:
             log(f"internal error in a reload: {type(error).__name__}: {error}")
 
@@ -307,7 +307,7 @@ class Lifecycle:
         await _cancel([task for task in self._earlier if task is not asyncio.current_task()])
         backend = self._server.backend
         seconds = backend.drain_timeout if self._drain_seconds is None else self._drain_seconds
-        self._log(f"draining: requests in progress have {seconds:g} s to end")
+        self._log(f"draining: requests in progress have {seconds:g} s to end" if seconds else "draining")
         await backend.drain(seconds)
 
     def _begin(self, operation: Coroutine[Any, Any, None], end: LifecycleEvent) -> None:

@@ -101,6 +101,8 @@ class LineWriter:
 
     def _write(self, block: bytes) -> None:
         """Write whole lines, or count those that cannot be written."""
+        if not block:
+            return
         # After a line that was cut off, as by a full disk, the next one begins on a line of its own.
         rest = memoryview(b"\n" + block if self._is_cut else block)
         try:

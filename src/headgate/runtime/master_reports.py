@@ -73,4 +73,4 @@ class MasterReports:
         master.is_reported = True
         hint = "" if master.was_up else " yet; check its address, and that it is running"
         effect = "the other masters take over" if others else "no master is connected, so no further clients are held"
-        self._log(f"master {address} is not connected{hint}; {effect}")
+        self._log(f"warning: master {address} is not connected{hint}; {effect}")

@@ -295,7 +295,7 @@ class Supervisor(Generic[_State]):
             is_stable = time.monotonic() - began > _STABLE_AFTER
             pause = _MIN_RESTART_PAUSE if is_stable else min(2 * pause, _MAX_RESTART_PAUSE)
             while not self._is_stopping:
-                log(f"worker {worker.process.pid} ended ({reason}); another one starts in {pause:g} s")
+                log(f"warning: worker {worker.process.pid} ended ({reason}); another one starts in {pause:g} s")
                 await asyncio.sleep(pause)
                 try:
                     worker = await self._spawn(worker.number)

@@ -283,8 +283,8 @@ async def test_failure_of_the_announcement_is_raised():
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (ConfigurationError("bad rule"), "headgate: bad rule; the configuration in force stays as it is"),
-        (OSError("no file"), "headgate: no file; the configuration in force stays as it is"),
+        (ConfigurationError("bad rule"), "headgate: error: bad rule; the configuration in force stays as it is"),
+        (OSError("no file"), "headgate: error: no file; the configuration in force stays as it is"),
         (KeyError("x"), "headgate: internal error in a reload: KeyError: 'x'"),
     ],
 )

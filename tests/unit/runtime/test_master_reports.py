@@ -2,7 +2,7 @@ import pytest
 
 from headgate.runtime.master_reports import MasterReports
 
-LOST = "master a:1 is not connected; the other masters take over"
+LOST = "warning: master a:1 is not connected; the other masters take over"
 BACK = "master a:1 is connected"
 
 
@@ -46,7 +46,7 @@ def test_master_that_connects_within_five_seconds_of_the_start_is_not_reported(s
 def test_master_that_is_never_connected_is_reported_once_an_hour(setup):
     assert setup.check(100.0) == []
     hint = "check its address, and that it is running"
-    assert setup.check(105.0) == [f"master a:1 is not connected yet; {hint}; the other masters take over"]
+    assert setup.check(105.0) == [f"warning: master a:1 is not connected yet; {hint}; the other masters take over"]
     assert setup.check(200.0) == setup.check(3_704.0) == []
     assert len(setup.check(3_705.0)) == 1
     assert setup.check(3_706.0) == setup.check(7_304.0) == []
@@ -80,7 +80,7 @@ def test_loss_within_the_interval_is_reported_after_it(setup):
 def test_loss_of_the_last_master_says_what_follows(setup):
     setup.listed = [setup.one]
     setup.check(100.0, up=True)
-    expected = "master a:1 is not connected; no master is connected, so no further clients are held"
+    expected = "warning: master a:1 is not connected; no master is connected, so no further clients are held"
     assert setup.check(101.0, up=False) == [expected]
 
 

@@ -170,7 +170,7 @@ class TestReload:
             assert planes[0].events == ["start"]
 
         messages = run(reading(text(), changed), steps)
-        assert messages[-1].startswith(f"headgate: {message}")
+        assert messages[-1].startswith(f"headgate: error: {message}")
         assert messages[-1].endswith("; the configuration in force stays as it is")
 
     def test_data_plane_that_cannot_start_is_replaced_by_one_of_the_old_configuration(self, planes):
@@ -183,7 +183,7 @@ class TestReload:
             assert planes[2].gatekeeper.held("api", b"alice", now=now) == now + 60.0
 
         messages = run(reading(text(), text(socket="unavailable")), steps)
-        assert messages[-1] == "headgate: cannot listen; the configuration in force stays as it is"
+        assert messages[-1] == "headgate: error: cannot listen; the configuration in force stays as it is"
 
     def test_sidecar_ends_if_neither_configuration_can_be_started(self, planes):
         async def steps(lifecycle):
@@ -242,7 +242,7 @@ def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
     monkeypatch.setattr(gatekeeping, "_REPORT_INTERVAL", 0.001)
     monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
     messages = run(reading(text("max_hold = 60")), steps)
-    assert any(message.startswith("headgate: master 127.0.0.1:9 is not connected yet") for message in messages)
+    assert any(message.startswith("headgate: warning: master 127.0.0.1:9 is not connected yet") for message in messages)
     expected = "headgate: warning: a master holds a client for longer than sidecar.max_hold, 60 s"
     assert [message.startswith(expected) for message in messages].count(True) == 1
 

@@ -140,7 +140,7 @@ async def test_a_worker_that_is_stopped_is_replaced(program, lines):
     assert spec.codes[0] == -signal.SIGKILL
     assert [line for line in lines if str(stopped) in line] == [
         f"warning: worker {stopped} does not answer (stopped)",
-        f"worker {stopped} ended (killed: it does not answer, stopped); another one starts in 0.2 s",
+        f"warning: worker {stopped} ended (killed: it does not answer, stopped); another one starts in 0.2 s",
     ]
 
 
