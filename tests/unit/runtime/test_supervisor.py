@@ -132,12 +132,13 @@ async def test_a_worker_that_is_stopped_is_replaced(program, lines):
     spec = Spec()
     supervisor = Supervisor(spec, 2)
     await supervisor.start()
+    first = supervisor.workers[0]
     stopped, other = (worker.process.pid for worker in supervisor.workers)
     os.kill(stopped, signal.SIGSTOP)
     await until(lambda: [one[1] for one in supervisor.processes().values() if one[0] != stopped] == [True, True])
     assert supervisor.processes()["1"] == (other, True)
     await supervisor.stop(10)
-    assert spec.codes[0] == -signal.SIGKILL
+    assert (spec.codes[0], first.silent) == (-signal.SIGKILL, 3)
     assert [line for line in lines if str(stopped) in line] == [
         f"warning: worker {stopped} does not answer (stopped)",
         f"warning: worker {stopped} ended (killed: it does not answer, stopped); another one starts in 0.2 s",
