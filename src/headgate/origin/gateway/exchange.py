@@ -243,7 +243,7 @@ class ProxiedExchange:
         """Send what is buffered, or read the response again."""
         if self._unsent is not None:
             self._unsent.resume()
-        if self._upstream is not None and (self._unsent is None or self._unsent.has_room):
+        elif self._upstream is not None:
             self._upstream.resume()
 
     def _send_unsent(self, data: bytes) -> None:

@@ -76,6 +76,13 @@ class TestReload:
         assert gate.gatekeeper.delayed == 1
         assert gate.gatekeeper.admit("a", b"x", now=now).status is Status.REJECTED
 
+    def test_buffers_are_as_the_new_file_says(self):
+        gate = new_gate()
+        buffers = gate._gateway.buffers
+        assert (buffers.requests, buffers.for_response() is None) == (True, False)
+        asyncio.run(gate.reload(configuration(tree(more="buffer_requests = false\nbuffer_response = 0"))))
+        assert (buffers.requests, buffers.for_response() is None) == (False, True)
+
     async def test_link_carries_the_domains_of_the_new_file(self, monkeypatch):
         carried = []
         monkeypatch.setattr(GatekeeperLink, "set_domains", lambda _, *given: carried.append(given))
