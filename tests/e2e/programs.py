@@ -266,6 +266,10 @@ class Origin:
                 self.end_headers()
                 self.wfile.write(b"ok\n")
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def log_message(self, *_: Any) -> None:
                 pass
 

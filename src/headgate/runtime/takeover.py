@@ -32,6 +32,7 @@ class Predecessor:
         except (FileNotFoundError, ConnectionRefusedError):
             descriptors = []
         except OSError as error:
+            self._peer.close()
             raise ConfigurationError(
                 f"gate.takeover: no answer at {path!r} ({reason_of(error)}); stop that gate, or name another path"
             ) from None
