@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headgate.config.section import ConfigSection, File
+from headgate.config.section import ConfigSection, File, Format
 
 Level = Literal["debug", "info", "warning", "error"]
 """Levels of the program log, the lowest first."""
@@ -13,9 +13,9 @@ Level = Literal["debug", "info", "warning", "error"]
 class LogSection(ConfigSection, frozen=True):
     """The access log of the gate, and the program log on stderr of every server."""
 
-    access: Annotated[str, Meta(examples=["/var/log/headgate/access.log", "-"])] = ""
-    """`FILE` of the access log of the gate, one line for each request; - is standard output. It is opened again on
-    SIGHUP, after it was renamed. If it is written too slowly, lines are dropped and counted. Empty disables it."""
+    access: Annotated[str, Meta(examples=["/var/log/headgate/access.log", "-"]), Format("FILE")] = ""
+    """Access log of the gate, one line for each request; - is standard output. It is opened again on SIGHUP, after it
+    was renamed. If it is written too slowly, lines are dropped and counted. Empty disables it."""
     format: Literal["json", "combined"] = "json"
     """Format of the access log: json has all fields; combined is that of Apache and nginx."""
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
