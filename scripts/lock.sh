@@ -15,6 +15,7 @@ compile requirements/dev.txt pyproject.toml \
     --extra aiohttp --extra envoy --extra httpx2 --extra re2 --extra redis --extra requests \
     --extra sign --extra uvloop --group dev
 echo uv | compile requirements/uv.txt -
+echo niquests | compile requirements/niquests.txt --constraint requirements/dev.txt -
 
 if command -v npm >/dev/null; then
     rm -f requirements/node/package-lock.json

@@ -52,6 +52,8 @@ _PYTHON = {
     "headgate.agent.httpx": "Transports for httpx and httpx2",
     "headgate.agent.aiohttp": "Middleware for aiohttp",
     "headgate.agent.requests": "Adapter for requests",
+    "headgate.agent.niquests": "Adapters for niquests",
+    "headgate.agent.scrapy": "Middleware for Scrapy",
     "headgate.agent.urllib": "Handler for urllib",
     "headgate.origin": "Origins: identifiers, routes and rejections",
     "headgate.origin.asgi": "Middleware for ASGI applications",

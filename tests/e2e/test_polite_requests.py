@@ -21,11 +21,13 @@ short_pauses = polite_laws.short_pauses
 
 
 class Client:
+    library = requests
+
     def __init__(self, session: requests.Session) -> None:
         self.session = session
 
     def ask(self, url, method="GET", body=None, *, interactive=False, follow=True):
-        request = self.session.prepare_request(requests.Request(method, url, data=body))
+        request = self.session.prepare_request(self.library.Request(method, url, data=body))
         if interactive:
             request.headgate = {"interactive": True}
         response = self.session.send(request, allow_redirects=follow)

@@ -1,8 +1,8 @@
 """The agent's side: what a program that sends requests puts between itself and the network.
 
 `Courtesy` is the one object to make; the modules named after HTTP libraries put it into their clients: `httpx` (for
-httpx2 as well), `aiohttp`, `requests` and `urllib`. `RetryLater` is raised for a request that is held. `SharedThrottle`
-is a throttle that several processes have in common. `bundle` answers requests out of bundles.
+httpx2 as well), `aiohttp`, `requests`, `niquests`, `scrapy` and `urllib`. `RetryLater` is raised for a request that is
+held. `SharedThrottle` is a throttle that several processes have in common. `bundle` answers requests out of bundles.
 
 Inside: `courtesy` is the facade; `attempt` is one request, and `state` what requests share; `transport` is what the
 transports share. `advice_client` decides which origin is asked for advice when. `shared_throttle` stands on

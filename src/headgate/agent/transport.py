@@ -42,7 +42,7 @@ def is_interactive(options: object) -> bool:
     )
 
 
-_DEFAULT_AGENTS: Final = ("python-httpx", "python-requests/", "niquests/", "Python-urllib/", "Python/")
+_DEFAULT_AGENTS: Final = ("python-httpx", "python-requests/", "niquests/", "Python-urllib/", "Python/", "Scrapy/")
 """What libraries send as their User-Agent unless the program sets one."""
 
 
