@@ -39,6 +39,7 @@ _COMMANDS = {
     "token": "Create and check tokens for a prefetch proxy.",
     "keys": "Create keys for the bus between gates and masters, and for tokens.",
     "replay": "Apply a rule, or the throttle, to a log.",
+    "ctl": "Ask a running server why a client was refused; hold and release clients.",
     "demo": "Show an overload with and without headgate, live, in two minutes.",
     "config": "Check, show or describe a configuration file.",
 }

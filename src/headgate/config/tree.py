@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from headgate.config.advice_section import AdviceSection
 from headgate.config.limit_section import Limit
@@ -37,6 +38,7 @@ from headgate.config.section import (
     with_value,
 )
 from headgate.config.store_url import check_store
+from headgate.errors import fail_if
 from headgate.http.conditions import Conditions, as_tuple
 from headgate.limit import Domain, Rule
 from headgate.limit.concurrency import Priority
@@ -307,6 +309,15 @@ def keep_keys(old: "Configuration", new: "Configuration", keys: Iterable[str]) -
     return new
 
 
+def with_mode(tree: "Configuration", domain: str, mode: str) -> "Configuration":
+    """Return a tree in which a domain has another mode. Raises `ConfigurationError` for an unknown domain."""
+    known = [section.name for section in tree.domain]
+    fail_if(domain not in known, f"no domain {domain!r:.80}; expected one of {', '.join(known)}")
+    sections = tuple(replace(one, mode=mode) if one.name == domain else one for one in tree.domain)
+    changed: Configuration = with_value(tree, ["domain"], sections)
+    return changed
+
+
 class BundleSection(ConfigSection, frozen=True):
     """A bundle that the gate publishes, or uses to answer requests that it would reject, or both.
 
@@ -459,6 +470,12 @@ class AdminSection(ConfigSection, frozen=True):
 
     hosts: tuple[Annotated[str, Format("HOST")], ...] = ()
     """Names that an admin listener on a loopback address answers to, in addition to loopback names."""
+    control: bool = False
+    """Answer `headgate ctl`: show why requests were refused, hold and release clients, change modes, drain. A gate then
+    keeps its last 1,000 refused and 1,000 other requests in each process."""
+    token: File = ""
+    """File with a token of at least 16 characters that `headgate ctl` must send; read for each request. Empty: without
+    one, from loopback addresses only."""
 
 
 class ResponsesSection(ConfigSection, frozen=True):

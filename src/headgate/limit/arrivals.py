@@ -73,6 +73,12 @@ class Arrivals:
         known = [self._times[at] for at, tag, _, _ in entries if self._tags[at] == tag]
         return [ASAP, *known] if known and len(known) == len(entries) else None
 
+    def reset(self, entries: list[Entry]) -> None:
+        """Forget what is counted of an identifier."""
+        for at, tag, _, _ in entries:
+            if self._tags[at] == tag:
+                self._times[at] = 0.0
+
     def record(self, entries: list[Entry], timestamp: float, *, now: float, hold: float) -> None:
         """Record a request at `timestamp`, which is decided on at `now`; `hold` is its last release from the master.
 

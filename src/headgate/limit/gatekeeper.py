@@ -161,6 +161,8 @@ class Gatekeeper:
         self._tables: Tables[float] = Tables(max_holds)
         self._holds: dict[str, Table[float]] = {}
         self._max_hold = max_hold
+        self.by_hand: dict[tuple[str, bytes], float] = {}
+        """The ends of holds that an operator has made, by domain and identifier, also of some that have ended."""
         self._slots = DelaySlots()
         self._unanswered_until = ASAP
         self._inherited: dict[str, _InheritedHolds] = {}
@@ -365,6 +367,27 @@ class Gatekeeper:
             release = self._shorten(control.release + self.clock.behind, instant)
         self._hold(control.domain, control.identifier, release)
 
+    def hold(self, domain: str, identifier: bytes, seconds: float, *, now: float) -> None:
+        """Hold an identifier at the request of an operator, so also for longer than `max_hold`, which grows."""
+        control = DelayUntil(domain, identifier, now + seconds)
+        self.by_hand = {key: until for key, until in self.by_hand.items() if until > now}
+        self.by_hand[domain, identifier] = control.release
+        self._max_hold = max(self._max_hold, seconds)
+        self.obey(control, now=now)
+        if self.master is not None:
+            self.master.learn(domain, identifier, control.release, now)
+
+    def reset(self, domain: str, identifier: bytes, *, now: float) -> bool:
+        """Forget the hold of an identifier, and what is counted of it here; return whether it was held."""
+        release, holds = self.held(domain, identifier, now=now), self._holds.get(domain)
+        if self.master is not None:
+            self.master.reset(domain, identifier)
+        if self._arrivals is not None:
+            self._arrivals.reset(self._arrivals.entries(domain, identifier))
+        if holds is not None and holds.get(identifier) is not None:
+            holds.put(identifier, ASAP)
+        return release > now
+
     def adopt(self, other: "Gatekeeper", domains: Iterable[str], *, now: float | None = None) -> None:
         """Take over the totals of another gatekeeper, the state of its master, and its holds in `domains`.
 
@@ -374,9 +397,11 @@ class Gatekeeper:
         delayed. If it has more holds than this one allows, they are dropped as new ones are added.
         """
         self.totals, self.clock, self.shortened = other.totals, other.clock, other.shortened
+        self.by_hand = other.by_hand
         self._slots = other._slots  # noqa: SLF001 - another one of this class
         self._tables.evicted = other.evicted
         moment = self.clock.latest - self.clock.behind if now is None else now
+        self._max_hold = max(self._max_hold, max(self.by_hand.values(), default=ASAP) - moment)
         kept, until = set(domains), moment + self.clock.behind + _UNTIL_ANSWERED
         inherited = other._inherited  # noqa: SLF001 - another one of this class
         for name, holds in other._holds.items():  # noqa: SLF001 - another one of this class

@@ -334,6 +334,14 @@ class Master:
         history[PUBLISHED] = release
         return state.enforced
 
+    def reset(self, domain: str, identifier: bytes) -> None:
+        """Forget the history of an identifier, and until when it is held."""
+        state = self._states.get(domain)
+        if state is not None and state.histories is not None:
+            history = state.histories.get(identifier) or self._inherit(state, identifier, self.clock.latest)
+            if history is not None:
+                history[:] = new_history()
+
     def held(self, domain: str, identifier: bytes, instant: float) -> float:
         """Return the release that was published for `identifier`, also that of a reload; both are instants of `clock`.
 

@@ -35,7 +35,7 @@ from headgate.link.curve import ClientKeys, keys_of_masters
 from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection, Owners
 from headgate.link.sockets import endpoints
-from headgate.release import NEVER
+from headgate.release import NEVER, Status
 
 Shard = Literal["domain", "identifier"]
 """What has one master: each domain, or each identifier of a domain."""
@@ -291,6 +291,12 @@ class GatekeeperLink:
             for start in range(0, len(records), MAX_RECORDS):
                 piece = records[start : start + MAX_RECORDS]
                 counters.batches += self._send(master, [BATCH + domain_topic, encode_batch(piece)], len(piece))
+
+    def owner(self, domain: str, identifier: bytes) -> str:
+        """Return the address of the connected master of an identifier in a domain; empty without one."""
+        accounting = Accounting(domain, Status.ACCEPTED, identifier, 0.0, 0.0)
+        master, _ = self._owner(accounting, topic(domain))
+        return "" if master is None else master.address
 
     def _owner(self, accounting: Accounting, domain_topic: bytes) -> tuple[MasterConnection | None, bool]:
         """Return the master for a verdict, None if none is connected; and whether another one that is not owns it."""

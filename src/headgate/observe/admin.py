@@ -6,6 +6,7 @@ pointed at 127.0.0.1 (DNS rebinding) reads nothing here.
 """
 
 import asyncio
+import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -14,12 +15,14 @@ from http import HTTPStatus
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, exposition
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
+from headgate.errors import ConfigurationError, HeadgateError
 from headgate.observe.server_state import ServerState, process_metrics, server_metrics
 
 _State = TypeVar("_State")
@@ -49,6 +52,11 @@ _PAGE: Final = """\
 </html>
 """
 
+_READS: Final = ("why", "holds")
+_ACTS: Final = ("release", "hold", "mode", "drain")
+_OF_OTHERS: Final = frozenset((b"origin", b"sec-fetch-site", b"forwarded", b"x-forwarded-for", b"via"))
+"""Fields of browsers and proxies: a command comes neither from a page in a browser nor through a proxy."""
+
 Scope: TypeAlias = dict[str, Any]
 """A request, as ASGI describes it."""
 
@@ -63,6 +71,15 @@ class Answer(NamedTuple):
 
 Endpoint: TypeAlias = Callable[[Scope], Awaitable[Answer]]
 """Answers requests for one path."""
+
+
+class Control(NamedTuple):
+    """What answers `headgate ctl`: for GET /control/why and /control/holds, and POST for the acts."""
+
+    run: Callable[[str, dict[str, str], str], Awaitable[Any]]
+    """Does what is asked, by name, arguments and peer; returns a JSON value, or raises a `HeadgateError`."""
+    token: Callable[[], bytes] | None = None
+    """Reads the token that a request must have; None: it must come from this machine."""
 
 
 class AdminSource(Protocol[_State]):
@@ -109,7 +126,8 @@ class AdminApplication(Generic[_State]):
     """The application for a server, `source`. An endpoint is a row of the table in its constructor.
 
     `addresses` are those of the listener, `hosts` further names that a listener on loopback answers to. `log` is called
-    with a line for each exception that is a defect, and for the first request that has another name.
+    with a line for each exception that is a defect, and for the first request that has another name. Without `control`
+    nothing can be changed.
     """
 
     def __init__(
@@ -118,9 +136,11 @@ class AdminApplication(Generic[_State]):
         *,
         addresses: Sequence[tuple[str, int]] = (),
         hosts: Sequence[str] = (),
+        control: Control | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._source = source
+        self._control = control
         self._writer = MetricsWriter()
         self._log = log
         self._hosts = {host.lower() for host in hosts}
@@ -133,6 +153,9 @@ class AdminApplication(Generic[_State]):
             "/metrics": self._metrics,
             "/api/state": self._state,
         }
+        self._acts = [f"/control/{name}" for name in _ACTS if control is not None]
+        reads = [f"/control/{name}" for name in _READS if control is not None]
+        self._endpoints |= dict.fromkeys([*reads, *self._acts], self._run_control)
 
     async def __call__(self, scope: Scope, _receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         """Answer a request."""
@@ -145,7 +168,7 @@ class AdminApplication(Generic[_State]):
         content = answer.content.encode() if isinstance(answer.content, str) else answer.content
         more = [(b"content-type", answer.media_type.encode()), (b"content-length", b"%d" % len(content))]
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            more.append((b"allow", b"GET, HEAD"))
+            more.append((b"allow", b"POST" if scope["path"] in self._acts else b"GET, HEAD"))
         await send({"type": "http.response.start", "status": int(answer.status), "headers": [*_HEADERS, *more]})
         await send({"type": "http.response.body", "body": content})
 
@@ -170,12 +193,40 @@ class AdminApplication(Generic[_State]):
         shown = self._source.to_json(await self._source.state(whole=True))
         return Answer(msgspec.json.encode(shown) + b"\n", media_type="application/json")
 
+    async def _run_control(self, scope: Scope) -> Answer:
+        peer, path = "{}:{}".format(*scope["client"]), scope["path"]
+        arguments = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        try:
+            assert self._control is not None
+            result, status = await self._control.run(path.removeprefix("/control/"), arguments, peer), HTTPStatus.OK
+        except HeadgateError as error:
+            is_wrong = isinstance(error, ConfigurationError)
+            result, status = {"error": str(error)}, HTTPStatus.BAD_REQUEST if is_wrong else HTTPStatus.NOT_FOUND
+        return Answer(msgspec.json.encode(result) + b"\n", status, "application/json")
+
+    def _forbid(self, scope: Scope, headers: dict[bytes, str]) -> Answer | None:
+        """Refuse a command of a browser, of another machine without the token, or with a wrong one."""
+        assert self._control is not None
+        if b"x-headgate-control" not in headers or not _OF_OTHERS.isdisjoint(headers):
+            text = "commands need the header X-Headgate-Control, and come neither from a browser nor through a proxy\n"
+            return Answer(text, HTTPStatus.FORBIDDEN)
+        if self._control.token is not None:
+            expected, given = b"Bearer " + self._control.token(), headers.get(b"authorization", "").encode("latin-1")
+            is_known = hmac.compare_digest(given, expected)
+            return None if is_known else Answer("the token is missing or wrong\n", HTTPStatus.UNAUTHORIZED)
+        address = ipaddress.ip_address(scope["client"][0].partition("%")[0])
+        if (getattr(address, "ipv4_mapped", None) or address).is_loopback:
+            return None
+        return Answer("without admin.token, commands must come from this machine\n", HTTPStatus.FORBIDDEN)
+
     def _refuse(self, scope: Scope, headers: dict[bytes, str]) -> Answer | None:
         """Refuse a request with a body, without a valid Host, for another name than those of this listener, or path."""
         host = _HOST.fullmatch(headers.get(b"host", "localhost"))
         if host is None:
             return Answer("the Host header is invalid\n", HTTPStatus.BAD_REQUEST)
-        if self._loopback_only and not self._is_known(host["host"].lower()):
+        is_control = scope["path"].startswith("/control/") and self._control is not None
+        by_name = self._loopback_only or (is_control and self._control is not None and self._control.token is None)
+        if by_name and not self._is_known(host["host"].lower()):
             if not self._has_logged_host:
                 self._has_logged_host = True
                 self._log(f"the admin listener refuses requests for the host {host['host']!r:.300}; see admin.hosts")
@@ -188,9 +239,11 @@ class AdminApplication(Generic[_State]):
         if scope["path"] not in self._endpoints:
             *paths, last = list(self._endpoints)[1:]
             return Answer(f"not found; the paths are {', '.join(paths)} and {last}\n", HTTPStatus.NOT_FOUND)
-        if scope["method"] not in {"GET", "HEAD"}:
-            return Answer("only GET and HEAD are supported\n", HTTPStatus.METHOD_NOT_ALLOWED)
-        return None
+        methods = ("POST",) if scope["path"] in self._acts else ("GET", "HEAD")
+        if scope["method"] not in methods:
+            supported = f"only {' and '.join(methods)} {'is' if len(methods) == 1 else 'are'} supported"
+            return Answer(f"{supported}\n", HTTPStatus.METHOD_NOT_ALLOWED)
+        return self._forbid(scope, headers) if is_control else None
 
     def _is_known(self, host: str) -> bool:
         with suppress(ValueError):

@@ -40,7 +40,7 @@ _MAX_HASHED: Final = 16_384
 _MIN_KEY_SIZE, _MAX_KEY_SIZE = 16, hashlib.blake2b.MAX_KEY_SIZE
 
 _ACCEPTED: Final = Status.ACCEPTED
-_SERVED: Final = frozenset({"", "advice", "local", "redirect", "tunnel"})
+SERVED: Final = frozenset({"", "advice", "local", "redirect", "tunnel"})
 """Reasons of requests that neither failed nor were rejected."""
 _REFUSED: Final = frozenset({"rule", "concurrency", "full", "lifeboat", "limit", "client_limit", "denied"})
 """Reasons of requests that the gate rejected."""
@@ -130,7 +130,7 @@ class AccessLog:
     def add(self, record: RequestRecord) -> None:
         """Log a completed request, unless it was served and is not in the sample."""
         settings = self._settings
-        is_served = record.reason in _SERVED and 0 < record.status < 500
+        is_served = record.reason in SERVED and 0 < record.status < 500
         if settings.sample < 1 and is_served and random.random() >= settings.sample:
             return
         self._records.append(record)

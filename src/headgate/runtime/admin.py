@@ -3,26 +3,32 @@
 Every server opens it with `start_admin`, and shows `admin_url` in its line before "ready".
 """
 
+import re
 import socket
-from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Address
+from headgate.config.tree import AdminSection
+from headgate.errors import ConfigurationError, fail_if, reason_of
 from headgate.runtime.lifecycle import Server
 from headgate.runtime.listen import listen_error
 from headgate.runtime.log import log
 
 if TYPE_CHECKING:
+    from headgate.observe.admin import Control
     from headgate.runtime.asgi_server import AsgiServer
 
 _MAX_CONNECTIONS: Final = 64
 _CONNECTION_TIMEOUT: Final = 10.0
 """Seconds from the start of a connection to its end."""
 _MAX_REQUEST_SIZE: Final = 16_384
+_MIN_TOKEN_SIZE, _MAX_TOKEN_SIZE = 16, 1_024
 
 
 async def start_admin(
-    server: Server, listen: str, *, hosts: Sequence[str], sock: socket.socket | None = None
+    server: Server, listen: str, settings: AdminSection, *, sock: socket.socket | None = None
 ) -> "AsgiServer | None":
     """Serve the admin application of a server at `listen`, if that is not empty, until the server closes.
 
@@ -42,9 +48,36 @@ async def start_admin(
     except OSError as error:
         raise listen_error("--admin", address, error) from None
     server.closing.push_async_callback(listener.close)
-    await listener.start(AdminApplication(server, addresses=listener.addresses, hosts=hosts, log=log))
+    application = AdminApplication(
+        server, addresses=listener.addresses, hosts=settings.hosts, control=_control(server, settings), log=log
+    )
+    await listener.start(application)
     server.admin = [Address(*bound) for bound in listener.addresses]
     return listener
+
+
+def _control(server: Server, settings: AdminSection) -> "Control | None":
+    if not settings.control:
+        return None
+    from headgate.observe.admin import Control
+    from headgate.runtime.control import run_control
+
+    token = partial(read_token, settings.token) if settings.token else None
+    if token is not None:
+        token()  # so that an invalid file is an error of the start
+    return Control(partial(run_control, server), token)
+
+
+def read_token(file: str) -> bytes:
+    """Read the token that `headgate ctl` sends. Raises `ConfigurationError` for an invalid file."""
+    try:
+        with Path(file).open("rb") as opened:
+            token = opened.read(_MAX_TOKEN_SIZE + 1).strip()
+    except OSError as error:
+        raise ConfigurationError(f"admin.token: {file!r}: {reason_of(error)}; name a readable file") from None
+    is_valid = _MIN_TOKEN_SIZE <= len(token) <= _MAX_TOKEN_SIZE and re.fullmatch(rb"[!-~]+", token)
+    fail_if(not is_valid, f"admin.token: {file!r}: expected a token of 16 to 1024 printable ASCII characters")
+    return token
 
 
 def admin_url(server: Server) -> str:

@@ -52,6 +52,7 @@ RESTART_KEYS = (
     "gate.takeover",
     "listener",
     "gate.admin",
+    "admin",
     "gate.workers",
     "gate.master",
     "gate.curve_key",

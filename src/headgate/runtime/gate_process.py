@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.record import RequestRecord
 from headgate.runtime.access_log import AccessLog, AccessLogCounters
+from headgate.runtime.control import GateControl
 from headgate.runtime.gate_advice import (
     AdvicePublication,
     AdviceReport,
@@ -128,6 +130,7 @@ class GateProcess(Backend):
         self._memory = None if self._link is None else open_memory(configuration.memory)
         self.store = MasterStore(tree.master.store if self._link is None else "memory", log)
         self._meter = RequestMeter()
+        self._control = GateControl(self._counted_at)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -340,17 +343,26 @@ class GateProcess(Backend):
             self._log_dropped += self._access_log.dropped
             self._access_log.close()
         self._access_log = access_log
-        count, add = self._meter.count, access_log.add if access_log is not None else None
-
-        def count_and_log(record: RequestRecord) -> None:
-            count(record)
-            assert add is not None
-            add(record)
-
-        self._gateway.observe = count_and_log if add is not None else count
+        observe: Callable[[RequestRecord], None] = self._meter.count
+        if access_log is not None:
+            observe = _both(observe, access_log.add)
+        if self.tree.admin.control:
+            observe = _both(observe, self._control.add)
+        self._gateway.observe = observe
 
     def _build_policy(self) -> GatewayPolicy:
+        self._control.configure(self.gatekeeper, self._composed.domains)
         return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=log)
+
+    async def answer(self, name: str, argument: Any) -> Any:
+        if name in {"find", "why", "hold", "release"}:
+            return getattr(self._control, name)(**argument)
+        return await super().answer(name, argument)
+
+    def _counted_at(self, domain: str, identifier: bytes) -> str:
+        """Return the master that counts the requests of an identifier."""
+        address = self._link.owner(domain, identifier) if self._link is not None and not self._bus else ""
+        return address or self.tree.gate.master_text
 
     def on_message(self, message: Any) -> None:
         if isinstance(message, AdvicePublication):
@@ -419,6 +431,16 @@ class GateProcess(Backend):
         if gatekeeper.master is not None:
             self.store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
+
+
+def _both(
+    first: Callable[[RequestRecord], None], second: Callable[[RequestRecord], None]
+) -> Callable[[RequestRecord], None]:
+    def observe(record: RequestRecord) -> None:
+        first(record)
+        second(record)
+
+    return observe
 
 
 def run_gate_worker() -> int:

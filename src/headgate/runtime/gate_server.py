@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, domain_changes, log_warnings
-from headgate.config.tree import keep_keys, restart_note
-from headgate.errors import ConfigurationError, fail_if
+from headgate.config.tree import keep_keys, restart_note, with_mode
+from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
@@ -31,6 +32,7 @@ from headgate.origin.sidecar.unix_socket import UnixSocket
 from headgate.runtime.access_log import AccessLogCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
+from headgate.runtime.control import MasterControl
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval
 from headgate.runtime.gate_build import (
     RESTART_KEYS,
@@ -93,7 +95,8 @@ class _GateServer(Server):
         super().__init__()
         self._file = file
         self._options = options
-        self._tree = tree
+        self._tree = self._in_force = tree
+        self._reloading = asyncio.Lock()
         self._listeners: ListenerSockets
         self._admin: AsgiServer | None = None
         self._takeover: UnixSocket
@@ -111,7 +114,7 @@ class _GateServer(Server):
             origin = DemoOrigin()
             self.closing.push_async_callback(origin.close)
             self._demo_origin = await origin.start()
-            self._tree = self._with_demo_origin(self._tree)
+            self._tree = self._in_force = self._with_demo_origin(self._tree)
         takeover = self._tree.gate.takeover
         predecessor = Predecessor(takeover) if takeover else None
         admin = self._open_sockets(predecessor.sockets if predecessor is not None else [])
@@ -175,7 +178,7 @@ class _GateServer(Server):
         """Open the admin listener; without one where the default address is in use, as by another gate."""
         configured = self._tree.gate.admin
         try:
-            self._admin = await start_admin(self, configured, hosts=self._tree.admin.hosts, sock=sock)
+            self._admin = await start_admin(self, configured, self._tree.admin, sock=sock)
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
                 raise
@@ -206,7 +209,7 @@ class _GateServer(Server):
     async def reload(self) -> None:
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
-        await self.backend.reload(GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key))
+        await self._put_in_force(tree)
         rest = restart_note(self._tree, tree, RESTART_KEYS)
         changes = domain_changes(self._tree.domain, tree.domain)
         self._tree = replace(self._tree, domain=tree.domain)
@@ -220,6 +223,29 @@ class _GateServer(Server):
             else "nothing to reload: started without a configuration file"
         )
         log(f"{what}{changes}{rest}")
+
+    async def _put_in_force(self, tree: Configuration) -> None:
+        async with self._reloading:
+            await self.backend.reload(GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key))
+            self._in_force = tree
+
+    def ipv6_prefix(self) -> int:
+        """Return how many bits of an IPv6 address identify a client."""
+        return self._in_force.gate.ipv6_prefix
+
+    def scope(self) -> str:
+        """Return where else a client must be held or released."""
+        gate = self._tree.gate
+        if gate.master != "embedded":
+            return f"at this gate only: do the same at the other gates, and first at the master {gate.master_text}"
+        return "" if self._store.redis is None else "here only: the gates that share the store count on"
+
+    async def set_mode(self, domain: str, mode: str) -> None:
+        """Change the mode of a domain until the next reload."""
+        if self._tree.gate.master != "embedded":
+            raise HeadgateError(f"the master applies the rules; set the mode at {self._tree.gate.master_text}")
+        await self._put_in_force(with_mode(self._in_force, domain, mode))
+        self._tree = replace(self._tree, domain=self._in_force.domain)
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree
@@ -302,6 +328,13 @@ class GateWorkers(Backend):
             counters=counters,
             advice=advice,
         )
+
+    async def ask(self, name: str, argument: Any) -> list[Any]:
+        """Return the answers of all workers; the master that they share holds and releases first."""
+        if self._link is not None and name in {"hold", "release"}:
+            getattr(MasterControl(self._link), name)(**argument)
+        answers = await asyncio.gather(*(worker.ask(name, argument) for worker in self._supervisor.workers))
+        return [None if one is None else msgspec.msgpack.decode(one) for one in answers]
 
     async def reload(self, configuration: GateConfiguration) -> None:
         tree = keep_keys(self._configuration.tree, configuration.tree, RESTART_KEYS)

@@ -89,6 +89,10 @@ class Backend:
         """Answer a query of the supervisor, by its name; None for one that this backend does not know."""
         return await self.state(whole=argument) if name == "state" else None
 
+    async def ask(self, name: str, argument: Any) -> list[Any]:
+        """Return what each process that has clients answers to a query; None stands for one that does not answer."""
+        return [await self.answer(name, argument)]
+
     async def reload(self, configuration: Any) -> None:
         """Apply another configuration. If it is invalid, raises and changes nothing."""
         raise NotImplementedError
@@ -166,6 +170,24 @@ class Server:
     def to_json(self, state: Any) -> Any:
         """Return what /api/state shows of a state."""
         return state
+
+    # What `headgate ctl` does.
+
+    def ipv6_prefix(self) -> int:
+        """Return how many bits of an IPv6 address identify a client."""
+        return 64
+
+    def scope(self) -> str:
+        """Return where else a client must be held or released; empty for nowhere."""
+        return ""
+
+    async def ask(self, name: str, argument: Any) -> list[Any]:
+        """Return the answers of all processes to a query; see `Backend.ask`."""
+        return await self.backend.ask(name, argument)
+
+    async def set_mode(self, domain: str, mode: str) -> None:
+        """Change the mode of a domain until the next reload. Raises `HeadgateError` if that is not possible."""
+        raise HeadgateError(f"this server applies no rules: it cannot set {domain!r} to {mode}")
 
 
 class Lifecycle:

@@ -219,7 +219,7 @@ class _ProxyServer(Server):
             min_freshness=settings.min_freshness,
         )
         self.closing.callback(self._advice.close)
-        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
+        await start_admin(self, settings.admin, self._tree.admin)
         addresses = self.closing.enter_context(reserve_addresses("--listen", self._address))
         _require_loopback_for_plaintext(settings, addresses)
         self._address = self._address._replace(port=addresses[0].port)

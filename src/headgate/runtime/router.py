@@ -71,7 +71,7 @@ class RouterServer(Server):
         )
         self.closing.callback(link.close)
         self.backend = _RouterBackend(link)
-        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
+        await start_admin(self, settings.admin, self._tree.admin)
         link.start(asyncio.get_running_loop())
         reports = MasterReports(lambda: list(link.masters.values()), log)
         self.start_task(reports.run())

@@ -136,7 +136,7 @@ class SidecarServer(Server):
         self.closing.callback(link.close)
         backend = self.backend = self._backend = SidecarBackend(self._compose(self._tree), link)
         self.closing.push_async_callback(backend.close)
-        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
+        await start_admin(self, settings.admin, self._tree.admin)
         link.start(asyncio.get_running_loop())
         await backend.start()
         await wait_for_masters(link)

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_families
 
+from headgate.config.tree import AdminSection
+from headgate.errors import ConfigurationError
 from headgate.observe import DomainState, GateState, HeldIdentifier, gate_metrics
 from headgate.observe.admin import MetricsWriter
 from headgate.observe.server_state import ServerState
@@ -29,14 +31,14 @@ async def state(*, whole):
     return STATE if whole else GateState(tuple(replace(domain, held=()) for domain in STATE.domains))
 
 
-def responses(*requests, unready="", host="127.0.0.1", state=state, hosts=()):
+def responses(*requests, unready="", host="127.0.0.1", state=state, **settings):
     """Return the response to each raw request, each on its own connection."""
 
     async def main():
         server = Server()
         server.state, server.metrics, server.unready = state, collect, lambda: unready
         async with server.closing:
-            await start_admin(server, f"{host}:0", hosts=hosts)
+            await start_admin(server, f"{host}:0", AdminSection(**settings))
             received = []
             for request in requests:
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.admin[0].port)
@@ -177,6 +179,48 @@ def test_the_page_links_to_all_paths_and_loads_nothing():
 def test_other_listener_answers_any_name():
     (response,) = responses(get("/livez", host="gate.example"), host="0.0.0.0")
     assert status(response) == 200
+
+
+COMMAND = "X-Headgate-Control: 1\r\n"
+BEARER = "Authorization: Bearer 0123456789abcdef\r\n"
+HOLDS = "/control/holds"
+CONTROL = [
+    (get(HOLDS, more=COMMAND), 200, 401),
+    (get(HOLDS, more=COMMAND + BEARER), 200, 200),
+    (get(HOLDS, more=COMMAND + BEARER.replace("f\r", "e\r")), 200, 401),
+    (get(HOLDS, more=COMMAND + BEARER.replace("Bearer", "Basic")), 200, 401),
+    (get(HOLDS, more=COMMAND + BEARER.replace("f\r", "\xe9\r")), 200, 401),
+    (get(HOLDS, more=BEARER), 403, 403),
+    *((get(HOLDS, more=f"{COMMAND}{BEARER}{name}: x\r\n"), 403, 403) for name in ("Origin", "Via", "X-Forwarded-For")),
+    (get(HOLDS, host="evil.example", more=COMMAND + BEARER), 421, 200),
+    (get(HOLDS, method="POST", more=COMMAND + BEARER), 405, 405),
+    (get("/control/drain", more=COMMAND + BEARER), 405, 405),
+    (get("/control/mode?domain=a&mode=shadow", method="POST"), 403, 403),
+    (get("/control/mode?domain=a&mode=shadow", method="POST", more=COMMAND + BEARER), 404, 404),
+    (get("/control/mode?mode=%00%FF&mode=x", method="POST", more=COMMAND + BEARER), 400, 400),
+    (get("/control/mode", method="OPTIONS", more="Origin: http://a\r\n"), 405, 405),
+    (get("/control/", more=COMMAND + BEARER), 404, 404),
+    (get("/livez", method="POST", more=COMMAND + BEARER), 405, 405),
+]
+
+
+def test_commands_come_from_this_machine_or_have_the_token_and_never_from_a_browser(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    requests = [request for request, _, _ in CONTROL]
+    local = map(status, responses(*requests, host="0.0.0.0", control=True))
+    remote = map(status, responses(*requests, host="0.0.0.0", control=True, token=str(token)))
+    assert list(zip(requests, local, remote, strict=True)) == CONTROL
+    off = responses(*(get(path, more=COMMAND) for path in (HOLDS, "/control/why?request=1")))
+    assert [status(response) for response in off] == [404, 404]
+
+
+@pytest.mark.parametrize("content", [None, "short", "x" * 1025, "0123456789abcde\xe9", "0123 456789abcdef"])
+def test_invalid_token_is_an_error_of_the_start(tmp_path, content):
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    with pytest.raises(ConfigurationError, match=r"^admin.token: "):
+        responses(control=True, token=str(tmp_path / "token"))
 
 
 GATE_STATE = GateState(

@@ -3,6 +3,7 @@ import socket
 
 import pytest
 
+from headgate.config.tree import AdminSection
 from headgate.errors import ConfigurationError
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.lifecycle import Server
@@ -12,7 +13,7 @@ def server_at(listen):
     async def main():
         server = Server()
         async with server.closing:
-            await start_admin(server, listen, hosts=())
+            await start_admin(server, listen, AdminSection())
         return server
 
     return asyncio.run(main())

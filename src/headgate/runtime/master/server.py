@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Bus, Configuration, domain_changes, log_warnings
-from headgate.config.tree import restart_note
+from headgate.config.tree import restart_note, with_mode
 from headgate.limit import Master
 from headgate.link import MasterLink
 from headgate.link.accounting_receiver import MasterCounters
@@ -18,6 +18,7 @@ from headgate.link.curve import ServerKeys, read_server_keys
 from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
+from headgate.runtime.control import MasterControl
 from headgate.runtime.lifecycle import Server, run_server
 from headgate.runtime.log import LogCounters, configure_log, log, write_line
 from headgate.runtime.master.quotas import Quotas
@@ -39,7 +40,10 @@ ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
 _CHECK_INTERVAL: Final = 1.0
 
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "max_hold", "max_identifiers"})
-_RESTART_KEYS: Final = tuple(f"master.{name}" for name in Bus.__struct_fields__ if name not in _RELOADED_KEYS)
+_RESTART_KEYS: Final = (
+    "admin",
+    *(f"master.{name}" for name in Bus.__struct_fields__ if name not in _RELOADED_KEYS),
+)
 """Keys that only a restart can change."""
 
 
@@ -56,6 +60,7 @@ class MasterServer(Server):
         self._read = read
         self._as_json = as_json
         self._tree, _ = read()
+        self._in_force = self._tree
         self._started = time.time()
         self._quotas: Quotas | None = None
         self._store = MasterStore(self._tree.master.store, log)
@@ -78,7 +83,7 @@ class MasterServer(Server):
         self._store.attach(link.master, link.publish)
         self._store.start()
         self.closing.push_async_callback(self._store.close)
-        await start_admin(self, settings.admin, hosts=self._tree.admin.hosts)
+        await start_admin(self, settings.admin, self._tree.admin)
         link.start(loop)
         if settings.rlqs:
             self._quotas = Quotas(link, settings, log)
@@ -107,18 +112,39 @@ class MasterServer(Server):
             log("nothing to reload: started without a configuration file")
             return
         keys = _read_keys(tree)
-        master = self._new_master(tree)
-        master.adopt(self._link.master, now=time.time())
-        self._link.set_master(master)
-        if self._quotas is not None:
-            self._quotas.set_master(master)
-        self._store.attach(master, self._link.publish)
+        self._put_in_force(tree)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
         log_warnings(tree, log, shared=True)
         rest = restart_note(self._tree, tree, _RESTART_KEYS)
         changes, self._tree = domain_changes(self._tree.domain, tree.domain), replace(self._tree, domain=tree.domain)
         log(f"{file or settings.curve_allow} read again{changes}{rest}")
+
+    def _put_in_force(self, tree: Configuration) -> None:
+        master = self._new_master(tree)
+        master.adopt(self._link.master, now=time.time())
+        self._link.set_master(master)
+        if self._quotas is not None:
+            self._quotas.set_master(master)
+        self._store.attach(master, self._link.publish)
+        self._in_force = tree
+
+    async def set_mode(self, domain: str, mode: str) -> None:
+        """Change the mode of a domain until the next reload; gatekeepers keep the holds that they have."""
+        self._put_in_force(with_mode(self._in_force, domain, mode))
+        self._tree = replace(self._tree, domain=self._in_force.domain)
+
+    def ipv6_prefix(self) -> int:
+        """Return how many bits of an IPv6 address identify a client."""
+        return self._in_force.gate.ipv6_prefix
+
+    async def ask(self, name: str, argument: Any) -> list[Any]:
+        """Return the answer of the master to a query of `headgate ctl`."""
+        return [getattr(MasterControl(self._link), name)(**argument)]
+
+    def scope(self) -> str:
+        """Return where else a client must be released."""
+        return "gates and sidecars keep the holds that they have: release the client there, too"
 
     async def _report_unknown_domains(self) -> None:
         """Log the unknown domains that gatekeepers use, each once an hour."""
