@@ -7,7 +7,6 @@ digests.
 
 import asyncio
 import ipaddress
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ _ANSWER_DELAY: Final = 0.1
 """Seconds in which the answer to `drain` is sent."""
 _CAUSES: Final = {
     "concurrency": "the origin has as many requests in flight as the concurrency limit permits",
+    "full": "all origins have as many requests as max_in_flight permits",
     "denied": "gate.deny has the address of the client",
     "malformed": "the request is malformed",
 }
@@ -213,7 +213,7 @@ async def run_control(server: Server, name: str, arguments: Mapping[str, str], p
     text, domain = arguments.get("identifier", ""), arguments.get("domain", "")
     if name == "drain":
         log(f"ctl: drain, by {peer}")
-        asyncio.get_running_loop().call_later(_ANSWER_DELAY, signal.raise_signal, signal.SIGTERM)
+        asyncio.get_running_loop().call_later(_ANSWER_DELAY, server.stop, None)
         return {"done": "draining, as after SIGTERM: /readyz answers 503, then the process ends"}
     if name == "mode":
         mode = arguments.get("mode", "")
