@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.config import Configuration
-from headgate.config.tree import keep_keys
+from headgate.config.tree import Bounds, keep_keys
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
@@ -142,7 +142,7 @@ class GateProcess(Backend):
                 timeouts=tree.gate.timeouts,
                 buffer_requests=tree.gate.buffer_requests,
                 buffer_response=tree.gate.buffer_response,
-                bounds=fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None),
+                bounds=self._fit_bounds(tree),
                 concurrency=concurrency_settings(tree, self._number),
             )
             self._access_log: AccessLog | None = None
@@ -273,9 +273,13 @@ class GateProcess(Backend):
         self._advice = self._new_advice(configuration)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.policy = self._build_policy()
+        self._gateway.limit(tree.gate.timeouts, self._fit_bounds(tree))
         self._gateway.buffers.configure(requests=tree.gate.buffer_requests, response=tree.gate.buffer_response)
         self._log_requests(access_log)
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
+
+    def _fit_bounds(self, tree: Configuration) -> Bounds:
+        return fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None)
 
     async def state(self, *, whole: bool) -> GateState:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""

@@ -219,6 +219,10 @@ class Buffers:
         """Whether the bodies of requests are buffered."""
         self._response_memory = response
 
+    def limit(self, max_body: int) -> None:
+        """Change the maximum of a body of a request; 0 for none."""
+        self._max_body = max_body
+
     def for_request(self) -> SpooledBuffer:
         """Return a buffer for the body of a request."""
         return SpooledBuffer(self._requests, memory=MAX_REQUEST_MEMORY, file=self._max_body or self._files)

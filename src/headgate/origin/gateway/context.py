@@ -54,7 +54,7 @@ class ClientCounts:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._open: dict[bytes, int] = {}
         self._client_of = client_address().per_connection
 
@@ -62,7 +62,7 @@ class ClientCounts:
         """Count a new connection; returns the client, for `leave`, or empty bytes when its limit is reached."""
         client = self._client_of(address) or b""
         count = self._open.get(client, 0)
-        if 0 < self._limit <= count:
+        if 0 < self.limit <= count:
             return b""
         self._open[client] = count + 1
         return client
@@ -88,6 +88,10 @@ class ConnectionRegistry:
         """The connections that wait for a request, in the order in which they became idle."""
         self._counts = ClientCounts(client_limit)
         self._empty = asyncio.Event()
+
+    def set_limits(self, *, limit: int, client_limit: int) -> None:
+        """Put other limits in force for further connections."""
+        self._limit, self._counts.limit = limit, client_limit
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
         """Register a connection; returns the reason when a limit is reached, else an empty text."""

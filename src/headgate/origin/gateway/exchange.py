@@ -569,11 +569,7 @@ class UpstreamPool:
         self._checking: asyncio.Task[None] | None = None
         self._next_check = 0.0
         self.configure(origin, tls)
-        self.timeouts = timeouts
-        self.max_head = 2 * limits.head
-        """Bytes of a response head; more is 502."""
-        self.max_body = limits.body
-        """Bytes of a chunked request body; 0 for no limit."""
+        self.limit(timeouts, limits)
         self.max_idle = MAX_IDLE_CONNECTIONS
         """Maximum idle connections."""
         self.counters = counters
@@ -602,6 +598,14 @@ class UpstreamPool:
             if not connection.transport.is_closing():
                 return connection
         return None
+
+    def limit(self, timeouts: Timeouts, limits: RequestLimits) -> None:
+        """Put other timeouts and limits in force for further requests."""
+        self.timeouts = timeouts
+        self.max_head = 2 * limits.head
+        """Bytes of a response head; more is 502."""
+        self.max_body = limits.body
+        """Bytes of a chunked request body; 0 for no limit."""
 
     def configure(self, origin: OriginSection, tls: ssl.SSLContext | None) -> None:
         """Put other settings of the same origin in force."""

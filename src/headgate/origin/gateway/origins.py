@@ -3,12 +3,15 @@
 import random
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
 from headgate.config.origin_section import OriginSection, OriginUrl
+from headgate.config.tree import Timeouts
 from headgate.errors import ConfigurationError, reason_of
+from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.balancer import Balancer
 from headgate.origin.gateway.exchange import MAX_IDLE_CONNECTIONS, UpstreamPool
 
@@ -82,6 +85,12 @@ class Origins:
         self._retired += known.values()
         for pool in known.values():
             pool.retire()
+
+    def limit(self, timeouts: Timeouts, limits: RequestLimits) -> None:
+        """Put other timeouts and limits in force for further requests."""
+        self._make_pool = partial(self._make_pool, timeouts=timeouts, limits=limits)
+        for pool in self.pools:
+            pool.limit(timeouts, limits)
 
     def tick(self, now: float) -> Iterator[str]:
         """Close idle connections and begin the checks that are due; yield lines about origins whose state changed."""

@@ -61,7 +61,7 @@ class Gateway:
         observe: Callable[[RequestRecord], None] | None = None,
     ) -> None:
         timeouts, bounds = timeouts or Timeouts(), bounds or Bounds()
-        limits = RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.max_body, bounds.head_fields)
+        limits = _limits(bounds)
         counters, clock = GatewayCounters(), time.monotonic
         make_pool = partial(UpstreamPool, timeouts=timeouts, limits=limits, counters=counters, clock=clock)
         self.origins = Origins(origins, make_pool)
@@ -89,7 +89,17 @@ class Gateway:
         """The counters since the start."""
         self._servers: list[tuple[asyncio.Server, Callable[[], ClientConnection]]] = []
         self._ticking: asyncio.TimerHandle | None = None
-        self._tick_seconds = min(MAX_TICK, *(value / 8 for value in _seconds(timeouts)))
+        self._tick_seconds = _tick_seconds(timeouts)
+
+    def limit(self, timeouts: Timeouts, bounds: Bounds) -> None:
+        """Put other timeouts, and bounds but those of buffers, in force for further requests and connections."""
+        context, limits = self._context, _limits(bounds)
+        context.timeouts, context.limits = timeouts, limits
+        context.idle_timeout = DRAIN_IDLE_TIMEOUT if context.draining else timeouts.idle
+        context.registry.set_limits(limit=bounds.connections, client_limit=bounds.client_connections)
+        self.origins.limit(timeouts, limits)
+        self.buffers.limit(bounds.max_body)
+        self._tick_seconds = _tick_seconds(timeouts)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -238,5 +248,10 @@ def _permits(settings: ConcurrencySettings) -> Permits:
     )
 
 
-def _seconds(timeouts: Timeouts) -> tuple[float, ...]:
-    return timeouts.header, timeouts.idle, timeouts.connect, timeouts.response, timeouts.response_body or math.inf
+def _limits(bounds: Bounds) -> RequestLimits:
+    return RequestLimits(bounds.target_bytes, bounds.head_bytes, bounds.max_body, bounds.head_fields)
+
+
+def _tick_seconds(timeouts: Timeouts) -> float:
+    short = timeouts.header, timeouts.idle, timeouts.connect, timeouts.response, timeouts.response_body or math.inf
+    return min(MAX_TICK, min(short) / 8)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.config.origin_section import OriginSection
-from headgate.config.tree import Timeouts
+from headgate.config.tree import Bounds, Timeouts
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin import Rejections, Routes, client_address
@@ -196,3 +196,25 @@ def test_a_limit_is_added_changed_and_removed_while_requests_are_in_flight() -> 
     assert permits.limit.in_flight == 0
     assert removed is None
     assert gateway.permits is not permits
+
+
+async def test_other_timeouts_and_bounds_are_in_force_for_further_requests() -> None:
+    gateway = make_gateway()
+    await gateway.start(port=0)
+    timeouts = Timeouts(header=2.0, idle=1.0, response=4.0)
+    bounds = Bounds(head_bytes=2048, max_body=5, connections=1, client_connections=7)
+    gateway.limit(timeouts, bounds)
+    gateway.origins.configure([OriginSection(url="http://192.0.2.201")], [None])  # a new pool
+    (pool,) = gateway.origins.pools
+    context = gateway._context
+    assert pool.timeouts is context.timeouts is timeouts
+    assert (context.limits.head, pool.max_head, pool.max_body, context.idle_timeout) == (2048, 4096, 5, 1.0)
+    assert gateway._tick_seconds == 1 / 8
+    first, second = (ClientConnection(context) for _ in range(2))
+    first.connection_made(StubTransport())
+    assert first.deadline == pytest.approx(context.clock() + 2.0, abs=1.0)
+    second.connection_made(StubTransport())  # the first one gives way
+    assert gateway.connections == {second}
+    await gateway.drain(0)
+    gateway.limit(Timeouts(), bounds)
+    assert context.idle_timeout == 1.0  # that of a drain
