@@ -19,6 +19,10 @@ else:
     library = default_library("headgate.agent.httpx.Client")
 
 _NETWORK: Final = ("http1", "http2", "limits")
+_TIMEOUT: Final = 5.0
+"""Seconds, the libraries' own default."""
+_READ_TIMEOUT: Final = 15.0
+"""Seconds without a byte of a response: a gate delays requests by five seconds, which is the libraries' default."""
 _is_address: Final = re.compile(r"localhost|[0-9.]+").fullmatch
 
 
@@ -27,7 +31,7 @@ class Client(library.Client):
 
     In its place, an identity such as `"ExampleBot"` stands for `Courtesy("ExampleBot")`, and None for `Courtesy()`. The
     `options` are those of the client: `verify`, `proxy`, `mounts`, `timeout` and so on. It also uses the proxies that
-    the environment names, as the library does.
+    the environment names, as the library does. Its default timeout for reading is 15 seconds.
     """
 
     def __init__(self, courtesy: Courtesy | Iterable[str] | None = None, **options: Any) -> None:
@@ -48,6 +52,7 @@ def _polite(
     own: Callable[..., Any],
 ) -> dict[str, Any]:
     """Return the options with polite transports in place of those that make the client's own."""
+    options = {"timeout": library.Timeout(_TIMEOUT, read=_READ_TIMEOUT), **options}
     shared = courtesy if isinstance(courtesy, Courtesy) else Courtesy(courtesy)
     trust_env, given = options.get("trust_env", True), options.pop("transport", None)
     proxy, mounts = options.pop("proxy", None), options.pop("mounts", None) or {}

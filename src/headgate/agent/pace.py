@@ -99,7 +99,7 @@ class Pace:
     def enter(self, origin: str, request: object, *, now: float) -> PaceWait | None:
         """Let a request be sent, and return None; or return what it has to wait for before it asks again."""
         pace = self._pace(origin)
-        interval = self._rule.interval * self._slowness(pace) if self._rule else 0.0
+        interval = self._interval(pace)
         release = pace.release(self._rule, interval, now)
         is_next = next(iter(pace.waiting), request) == request and pace.in_flight < pace.limit
         if is_next and release <= now:
@@ -140,12 +140,18 @@ class Pace:
         """Send no request to an origin sooner than so many seconds after the last."""
         self._pace(origin).delay = seconds
 
+    def release(self, origin: str, *, now: float) -> float:
+        """Return when the next request may be sent by the rate, without those that wait for it."""
+        pace = self._pace(origin)
+        return pace.release(self._rule, self._interval(pace), now)
+
     def reset(self) -> None:
         """Forget all requests, which belong to another process."""
         self._origins.clear()
 
-    def _slowness(self, pace: OriginPace) -> float:
-        return max(1.0, pace.latency / pace.best) if self._is_adaptive and pace.best else 1.0
+    def _interval(self, pace: OriginPace) -> float:
+        slowness = max(1.0, pace.latency / pace.best) if self._is_adaptive and pace.best else 1.0
+        return self._rule.interval * slowness if self._rule else 0.0
 
     @staticmethod
     def _adapt(pace: OriginPace, latency: float) -> None:

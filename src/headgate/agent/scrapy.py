@@ -109,7 +109,12 @@ class CourtesyMiddleware:
         found = self._courtesy.explain(request.url)
         downloader: Any = self._crawler.engine and self._crawler.engine.downloader
         slot = downloader.slots.get(request.meta.get(downloader.DOWNLOAD_SLOT)) if downloader else None
-        if slot is not None and found.held and found.target == serialised_origin(request.url):
+        if (
+            slot is not None
+            and found.held
+            and found.reason != "pace"
+            and found.target == serialised_origin(request.url)
+        ):
             slot.close()  # ends the delay that it has
             call = downloader._latercall  # noqa: SLF001 - what Scrapy calls at the end of a slot's own delay
             slot.latercall = call_later(found.release - found.now, call, slot)

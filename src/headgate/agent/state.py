@@ -199,10 +199,13 @@ class CourtesyState:
             return self.throttle.explain(url, now=self.clock() if now is None else now)
 
     def explain_all(self, url: str) -> Explanation:
-        """Return the same; if the throttle does not hold a GET of a URL, what its origin's known advice says."""
+        """Return the same; if the throttle does not hold a GET of a URL, what known advice and the pace say."""
         found, now = self.explain(url), self.clock()
         origin = serialised_origin(url) or ""
         holders = [self.holder(each, "GET", url) for each in self.known(origin, now=now)]
+        if self.pace is not None and origin:
+            with self.lock:
+                holders.append(Holder(self.pace.release(origin, now=now), "pace", origin))
         release, reason, _ = max(holders, default=Holder(ASAP, "", ""))
         if found.held or release <= now or not isinstance(found.target, str):
             return found

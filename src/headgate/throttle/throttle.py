@@ -56,13 +56,14 @@ ThrottleReason: TypeAlias = Literal[
     "backoff",
     "retry-after",
     "rate-limit",
+    "pace",
     "shared",
     "opted out",
     "localhost",
     "user gesture",
     "no target",
 ]
-"""Why a URL is held ("backoff", "retry-after", "rate-limit", "shared") or free."""
+"""Why a URL is held ("backoff", "retry-after", "rate-limit", "pace", "shared") or free."""
 
 
 HELD: Final = frozenset({"backoff", "retry-after", "rate-limit", "shared"})
@@ -113,6 +114,7 @@ _REASON_TEXTS: dict[ThrottleReason, str] = {
     "advice_unreachable": "{0}: the Retry-After of its traffic advice",
     "backoff": "{0}: the backoff after {1}",
     "retry-after": "{0}: its Retry-After",
+    "pace": "{0}: the pace of this agent",
     "rate-limit": "{0}: nothing remains of its rate limit",
     "shared": "{0}: a hold that another process shares",
     "opted out": "its host opted out of throttling",

@@ -364,6 +364,7 @@ def test_client_is_the_library_s_and_sends_no_held_request():
     with Client(held(), headers={"X-One": "1"}, timeout=3) as client:
         assert isinstance(client, httpx2.Client)
         assert (client.headers["X-One"], client.timeout.read) == ("1", 3)
+        assert Client(held()).timeout == httpx2.Timeout(5, read=15)
         with pytest.raises(RetryLater):
             client.get(HELD_URL)
 

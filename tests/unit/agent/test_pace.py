@@ -193,3 +193,11 @@ def test_threads_share_a_concurrency():
     for thread in threads:
         thread.join(30)
     assert (len(most), max(most)) == (12, 2)
+
+
+def test_explain_says_when_the_pace_lets_the_next_request_go():
+    courtesy = Courtesy(rate="1/min", clock=lambda: NOW)
+    assert courtesy.explain(URL).reason == "free"
+    courtesy.attempt("GET", URL).wait()
+    assert str(courtesy.explain(URL)) == f"{ORIGIN}: held, for 60.000 s more: the pace of this agent"
+    assert courtesy.explain("https://other.example/").reason == "free"
