@@ -186,7 +186,7 @@ class Gate(ConfigSection, frozen=True):
     drain_delay: SecondsOrZero = 0.0
     """Seconds after SIGTERM for which new connections are still accepted, before `drain` begins: /readyz answers 503
     draining, and responses carry Connection: close. Longer than a load balancer takes to notice; it checks /readyz."""
-    takeover: File = ""
+    takeover: SocketOrNone = ""
     """Unix socket through which a second gate takes over: started with the same file, it gets the listening sockets,
     and when it is ready, the first one drains. No connection is lost. Only the same user can connect to it."""
     buffer_requests: bool = True
