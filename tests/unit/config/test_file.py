@@ -143,7 +143,7 @@ DOMAIN = st.builds(
     DomainSection,
     name=NAME,
     rules=st.lists(st.sampled_from(["10/s burst 20", "1/h"]), max_size=3).map(tuple),
-    header=TEXT,
+    header=st.sampled_from(["", "Sec-Purpose", 'no "name\\']),  # values of credentials are not written
     value=TEXT,
     exempt=st.lists(TEXT.filter(lambda text: "/" not in text), max_size=2).map(tuple),
 )
