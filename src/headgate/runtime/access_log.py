@@ -31,8 +31,10 @@ _FLUSH_INTERVAL: Final = 0.1
 """Seconds that a line waits for others."""
 _MAX_BATCH: Final = 256
 """Requests whose lines are formatted at once, in less than a millisecond."""
-_MAX_QUEUED: Final = 64
-"""Batches queued for the disk; with lines of 450 bytes these are 7 MB, and at most 67 MB."""
+_MAX_LINES: Final = 1024
+"""Lines that are given to the thread at once: waking it costs as much as several lines."""
+_MAX_QUEUED: Final = 16
+"""Blocks of so many lines queued for the disk; with lines of 450 bytes these are 7 MB, and at most 67 MB."""
 _LIMITS: Final = (None, 700, 80)
 """Characters of each text of a client; the first that makes the line short enough."""
 _MAX_HASHED: Final = 16_384
@@ -108,6 +110,8 @@ class AccessLog:
         self._settings = settings
         self._trusted = trusted
         self._records: list[RequestRecord] = []
+        self._lines: list[bytes] = []
+        self._waiting = 0  # requests in these lines
         self._is_scheduled = False
         self._format = _json if settings.format == "json" else _combined
         self._second, self._stamp = 0, ""
@@ -135,16 +139,25 @@ class AccessLog:
             return
         self._records.append(record)
         if len(self._records) >= _MAX_BATCH:
-            self.flush()
+            self._format_batch()
+            if self._waiting >= _MAX_LINES:
+                self.flush()
         elif not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_later(_FLUSH_INTERVAL, self._flush_in_time)
 
     def flush(self) -> None:
         """Give the lines to the thread that writes them."""
+        self._format_batch()
+        if self._lines and not self._writer.put(self._lines):
+            self._dropped += self._waiting
+        self._lines, self._waiting = [], 0
+
+    def _format_batch(self) -> None:
         records, self._records = self._records, []
-        if records and not self._writer.put(self._format(list(map(self._line, records)), self._writer.is_file)):
-            self._dropped += len(records)
+        if records:
+            self._lines += self._format(list(map(self._line, records)), self._writer.is_file)
+            self._waiting += len(records)
 
     def close(self, timeout: float = 0) -> None:
         """Have all lines written, and the file closed; wait for that for at most `timeout` seconds."""
