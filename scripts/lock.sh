@@ -11,9 +11,7 @@ compile() {
     "$uv" pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --no-annotate --no-header --output-file "$@"
 }
-compile requirements/dev.txt pyproject.toml \
-    --extra aiohttp --extra envoy --extra httpx2 --extra re2 --extra redis --extra requests \
-    --extra sign --extra uvloop --group dev
+compile requirements/dev.txt pyproject.toml --extra all --group dev
 echo uv | compile requirements/uv.txt -
 echo niquests | compile requirements/niquests.txt --constraint requirements/dev.txt -
 

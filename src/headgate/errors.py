@@ -76,9 +76,7 @@ class MissingExtra(ConfigurationError, ImportError):
     """An optional dependency is needed and not installed; the message names the extra to install."""
 
     def __init__(self, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the extra '{extra}'; install it in a checkout of headgate: pip install '.[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs the extra '{extra}'; install it: pip install 'headgate[{extra}]'")
 
 
 class WireError(HeadgateError, ValueError):

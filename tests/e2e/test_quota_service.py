@@ -123,5 +123,5 @@ def test_the_extra_is_named_if_it_is_missing(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert run.returncode == 2
-    assert "pip install '.[envoy]'" in run.stderr
+    assert "pip install 'headgate[envoy]'" in run.stderr
     assert run.stderr.count("\n") == 1

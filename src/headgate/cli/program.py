@@ -12,15 +12,17 @@ import gc
 import importlib
 import io
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from click.core import ParameterSource
 
-from headgate.errors import ConfigurationError, HeadgateError, LinkError
+from headgate.errors import ConfigurationError, HeadgateError, LinkError, MissingExtra
 from headgate.version import VERSION
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ _OTHER_NAMES = {
     "version": ["--version"],
 }
 """Words that other programs use, and commands and options of this one with the same meaning."""
+_SERVER_LIBRARIES = {"h2", "prometheus_client", "starlette", "uvicorn", "zmq"}
+"""What the extras `gate` and `proxy` install."""
 _CLOSED_PIPE = 141
 
 
@@ -141,12 +145,43 @@ def _reject_empty_values(command: click.Command) -> None:
             _reject_empty_values(nested)
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
+    """Print the versions of headgate and its installed libraries, and the extras that lack one."""
+    if not value:
+        return
+    from importlib import metadata
+
+    click.echo(f"headgate {VERSION}")
+    libraries: dict[str, str] = {}
+    extras: dict[str, bool] = {}
+    with suppress(metadata.PackageNotFoundError):  # a source tree on PYTHONPATH
+        for requirement in metadata.requires("headgate") or ():
+            name, extra = re.findall(r"^[\w.-]+|(?<=extra == .)[\w-]+|$", requirement)[:2]
+            with suppress(metadata.PackageNotFoundError):
+                libraries[name] = metadata.version(name)
+            extras[extra] = extras.get(extra, True) and name in libraries
+    for title, values in (
+        ("libraries", map(" ".join, sorted(libraries.items()))),
+        ("extras", [extra for extra, is_complete in extras.items() if extra and is_complete]),
+        ("not installed", [extra for extra, is_complete in extras.items() if not is_complete]),
+    ):
+        click.echo(f"{title}: {', '.join(values) or 'none'}")
+    ctx.exit()
+
+
 @click.group(
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: headgate serve --demo",
 )
-@click.version_option(VERSION, message="headgate %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, and which libraries and extras are installed.",
+)
 def program() -> None:
     """Cooperative HTTP traffic control.
 
@@ -205,7 +240,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Not `program.main`: it handles a closed pipe itself.
-        with program.make_context("headgate", words) as context:
+        with program.make_context("headgate", words) as context, _missing_extra(words):
             program.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
@@ -232,6 +267,18 @@ def _run(arguments: Sequence[str] | None) -> int:
             f"headgate: internal error: {type(error).__name__}: {error}; set HEADGATE_TRACEBACK=1 for a traceback", 1
         )
     return 0
+
+
+@contextmanager
+def _missing_extra(words: Sequence[str]) -> Iterator[None]:
+    """Raise `MissingExtra` if the command needs a library that is installed with the servers only."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in _SERVER_LIBRARIES:
+            raise
+        command = " ".join(takewhile(str.isalpha, words))
+        raise MissingExtra("proxy" if command == "proxy" else "gate", command) from None
 
 
 def _usage_sentence(error: click.ClickException, words: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def test_a_request_cancelled_while_a_refused_body_is_read_releases_it():
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "headgate.agent.aiohttp")
-    with pytest.raises(MissingExtra, match=r"install it in a checkout of headgate: pip install '\.\[aiohttp\]'"):
+    with pytest.raises(MissingExtra, match=r"install it: pip install 'headgate\[aiohttp\]'"):
         importlib.import_module("headgate.agent.aiohttp")
 
 

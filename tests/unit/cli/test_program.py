@@ -7,6 +7,7 @@ import subprocess
 import sys
 import termios
 
+import msgspec
 import pytest
 
 from headgate import __version__
@@ -23,7 +24,9 @@ def exits(capsys, *arguments):
 
 
 def test_version_and_help(capsys):
-    assert exits(capsys, "--version") == (0, f"headgate {__version__}\n", "")
+    code, out, _ = exits(capsys, "--version")
+    assert (code, out.splitlines()[0]) == (0, f"headgate {__version__}")
+    assert f"msgspec {msgspec.__version__}, " in out.splitlines()[1]
     code, out, _ = exits(capsys, "--help")
     assert code == 0
     for command in ("serve", "master", "bundle", "advice", "replay", "config"):

@@ -331,6 +331,5 @@ class TestWithoutUvloop:
         with pytest.raises(MissingExtra) as caught:
             run_event_loop(lambda: on(asyncio.SelectorEventLoop), loop="uvloop")
         assert str(caught.value) == (
-            "gate.loop = 'uvloop' needs the extra 'uvloop'; "
-            "install it in a checkout of headgate: pip install '.[uvloop]'"
+            "gate.loop = 'uvloop' needs the extra 'uvloop'; install it: pip install 'headgate[uvloop]'"
         )

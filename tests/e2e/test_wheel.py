@@ -1,0 +1,163 @@
+"""The wheel: what is in it, and what it can do in a clean environment with each extra alone."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from contextlib import contextmanager
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.programs import Program
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).with_name("uv")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+AGENT = """\
+import sys
+from headgate import Courtesy, SharedThrottle, open_bundle
+import headgate.agent.urllib, headgate.bundle, headgate.origin.asgi, headgate.origin.wsgi
+Courtesy("ExampleBot")
+print(*sorted({name.partition(".")[0] for name in sys.modules} - {"__main__", *sys.stdlib_module_names}))
+"""
+PROGRAMS = {
+    "aiohttp": "import headgate.agent.aiohttp",
+    "cli": "import headgate.cli.program",
+    "envoy": "from headgate.rlqs.server import _import_grpc as needed; needed()",
+    "httpx2": "import headgate; from headgate.agent.httpx import Client; Client(headgate.Courtesy('A')).close()",
+    "gate": "import headgate.runtime.demo_origin, headgate.runtime.router, headgate.runtime.sidecar",
+    "niquests": "import headgate.agent.niquests",
+    "proxy": "import headgate.runtime.prefetch_proxy_server",
+    "re2": "from headgate.origin.routes import _search as search; assert search('^a+$')(b'aa')",
+    "redis": "import headgate.store.redis_store, headgate.runtime.master_store, redis.asyncio.cluster",
+    "requests": "import headgate.agent.requests",
+    "robots": "import headgate.agent.robots",
+    "scrapy": "import headgate.agent.scrapy",
+    "sign": "import headgate.bundle.signing.subset_verifier, headgate.bundle.signing.keys",
+    "uvloop": "import uvloop",
+}
+"""What needs each extra."""
+
+
+def run(folder, *words):
+    return subprocess.run([folder / "bin" / words[0], *words[1:]], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture
+def install(wheel, tmp_path):
+    """Install the wheel with some extras; return the folder of the environment."""
+
+    def install(*extras):
+        to = ["--offline", "--python", tmp_path / "bin/python"]
+        to += [f"--constraints={lock}" for lock in (ROOT / "requirements").glob("*.txt")]
+        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, "--allow-existing", tmp_path], check=True)
+        subprocess.run([UV, "pip", "install", "--quiet", *to, f"{wheel}[{','.join(extras)}]"], check=True)
+        return tmp_path
+
+    return install
+
+
+@contextmanager
+def running(folder, *words):
+    log = folder / "log"
+    with log.open("wb") as written:
+        process = subprocess.Popen([folder / "bin/headgate", *words], cwd=folder, stdout=written, stderr=written)
+    try:
+        yield Program(process, log, log)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_the_wheel_has_the_package_with_its_data_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        metadata = message_from_bytes(
+            archive.read(f"{wheel.name.removesuffix('-py3-none-any.whl')}.dist-info/METADATA")
+        )
+    source = ROOT / "src"
+    assert sorted(names) == sorted(
+        str(path.relative_to(source))
+        for path in (source / "headgate").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    )
+    assert {"headgate/py.typed", "headgate/store/records.lua", "headgate/origin/sidecar/nginx.conf"} <= set(names)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert set(metadata.get_all("Provides-Extra")) == set(EXTRAS)
+
+
+def test_the_base_is_the_agent_and_the_bundle_reader(install):
+    folder = install()
+    done = run(folder, "python", "-c", AGENT)
+    assert (done.stderr, done.stdout.split()) == ("", ["can_ada", "headgate", "msgspec"])
+    done = run(folder, "python", "-c", PROGRAMS["httpx2"])
+    assert "pip install 'headgate[httpx2]'" in done.stderr
+    done = run(folder, "headgate", "--version")
+    sentence = "headgate: the program needs the extra 'gate', 'proxy' or, without servers, 'cli'; "
+    assert (done.returncode, done.stderr) == (2, sentence + "install it: pip install 'headgate[gate]'\n")
+
+
+def test_every_extra_is_tried_and_all_has_each_of_them():
+    assert set(PROGRAMS) | {"all"} == set(EXTRAS)
+    (everything,) = EXTRAS["all"]
+    left_out = {"cli", "niquests"}  # one is part of `gate`, the other replaces urllib3
+    assert set(everything.removeprefix("headgate[").removesuffix("]").split(",")) == set(PROGRAMS) - left_out
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("extra", sorted(PROGRAMS))
+def test_an_extra_alone_brings_what_its_modules_need(install, extra):
+    done = run(install(extra), "python", "-c", PROGRAMS[extra])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.deep
+def test_a_command_without_its_extra_names_it(install):
+    folder = install("cli")
+    assert "extras: cli\nnot installed: " in run(folder, "headgate", "--version").stdout
+    for words, command, extra in [
+        (["serve", "--demo"], "serve", "gate"),
+        (["master"], "master", "gate"),
+        (["sidecar"], "sidecar", "gate"),
+        (["demo"], "demo", "gate"),
+        (["bundle", "serve", "site.wbn"], "bundle serve", "gate"),
+        (["keys", "new", "-o", "keys"], "keys new", "gate"),
+        (["proxy"], "proxy", "proxy"),
+    ]:
+        done = run(folder, "headgate", *words)
+        sentence = f"headgate: {command} needs the extra '{extra}'; install it: pip install 'headgate[{extra}]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
+    for words in [
+        ["bundle", "list", "none.wbn"],
+        ["advice", "fetch", "http://127.0.0.1:1"],
+        ["get", "http://127.0.0.1:1"],
+    ]:
+        assert "extra" not in run(folder, "headgate", *words).stderr
+
+
+@pytest.mark.deep
+def test_a_gate_limits_and_a_master_starts(install):
+    folder = install("gate")
+    address = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    with running(folder, "serve", "--demo", *address) as gate:
+        assert gate.statuses(6)[0] == 200
+        assert 503 in gate.statuses(6)
+    with running(folder, "master", "--domain", "api=10/s", *address) as master:
+        master.wait_for(r"^ready ")
+
+
+@pytest.mark.deep
+def test_a_prefetch_proxy_starts_with_its_own_certificate(install):
+    with running(install("proxy"), "proxy", "--listen", "127.0.0.1:0") as proxy:
+        proxy.wait_for(r"^ready https://")
