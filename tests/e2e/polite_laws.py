@@ -70,6 +70,8 @@ class Laws:
     error: type[Exception]
     held: type[RetryLater]
     reuses_connections = True
+    ends_with_body = False
+    """Whether a request is in flight until the end of its body."""
 
     def client(self, courtesy: Courtesy) -> AbstractContextManager[Client]:
         """Make a client."""
@@ -115,6 +117,29 @@ class Laws:
                 assert client.read_in_two(f"{origin.url}/", may_go_on.set) == (b"first", b"second")
         finally:
             may_go_on.set()
+
+    def test_a_request_is_in_flight_until_its_response_ends(self, origin: Origin) -> None:
+        may_go_on, polite, seen = threading.Event(), courtesy(concurrency=1), []
+
+        def in_flight() -> int:
+            assert polite._state.pace is not None
+            return polite._state.pace._pace(origin.url).in_flight
+
+        def go_on() -> None:
+            seen.append(in_flight())
+            may_go_on.set()
+
+        def pieces() -> Iterator[bytes]:
+            yield b"first"
+            assert may_go_on.wait(10)
+            yield b"second"
+
+        origin.say("/", Answer(200, {}, pieces()))
+        with self.client(polite) as client:
+            assert client.read_in_two(f"{origin.url}/", go_on) == (b"first", b"second")
+            assert (seen, in_flight()) == ([int(self.ends_with_body)], 0)
+            assert client.ask(f"{origin.url}/other") == (200, b"hello")
+            assert in_flight() == 0
 
     # -- redirects
 

@@ -51,6 +51,7 @@ class Client:
 class TestLaws(polite_laws.Laws):
     error = aiohttp.ClientError
     held = Held
+    ends_with_body = True
 
     @contextmanager
     def client(self, courtesy):

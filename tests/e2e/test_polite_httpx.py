@@ -103,6 +103,7 @@ class AsyncClient:
 
 class Laws(polite_laws.Laws):
     library = httpx2
+    ends_with_body = True
 
     @property
     def error(self):

@@ -6,6 +6,7 @@ connection proved dead. Nothing of a response's body is read here, unless its re
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse
 from headgate.agent.advice_client import in_task
@@ -63,9 +64,18 @@ class Middleware:
             start_fetch=None if not self._courtesy.fetches_advice else in_task(partial(fetch_beside, request)),
         )
         request.headers.update(agent_fields(self._courtesy, request.headers.get("User-Agent")))
-        return await send_politely_async(
+        attempt.ends_with_body = True
+        response = await send_politely_async(
             attempt, partial(handler, request), head=_head, drain=_let_go, failure=_failure_of
         )
+        connection: Any = getattr(response, "connection", None)
+        if connection is None:  # the body has come with the head
+            attempt.ended()
+        else:
+            # Not at once: it may be the garbage collector that releases the connection, while this thread has a lock.
+            loop = asyncio.get_running_loop()
+            connection.add_callback(partial(loop.call_soon_threadsafe, attempt.ended))
+        return response
 
 
 def _head(response: aiohttp.ClientResponse) -> tuple[int, Headers] | None:

@@ -80,6 +80,8 @@ class Attempt:
     ) -> None:
         self.phase: AttemptPhase = "WAITING"
         """What it does now."""
+        self.ends_with_body = False
+        """Whether the transport calls `ended` at the end of a body; else a request is in flight until its head."""
         self.interactive = interactive or self._follows_interactive(url)
         """Whether a user waits for it."""
         self._state = state
@@ -94,7 +96,8 @@ class Attempt:
         self._origin: str | None = None
         self._sent = self._began = ASAP
         self._tries = 0
-        self._has_place = False
+        self.has_place = False
+        """Whether it waits for its turn at its origin, or is in flight."""
         self._retry_in = 0.0
         """Seconds of the pause before a retry that are left: an instant would change with a clock that is set."""
         self._since: float | None = None
@@ -151,8 +154,7 @@ class Attempt:
                 self._target, status, headers, now=now, sent=self._sent, method=self._method
             )
             if state.pace is not None:
-                self._has_place = False
-                state.pace.leave(self._origin or "", self, latency=now - self._sent if status < 500 else None)
+                state.pace.answered(self._origin or "", latency=now - self._sent if status < 500 else None)
                 if fields is not None and state.throttle.policy.scope == "origin":
                     state.pace.learn(self._origin or "", fields, now=now)
             state.counters["sent"] += 1
@@ -163,7 +165,10 @@ class Attempt:
             target = redirect_target(self._url, headers)
             interactive_redirect.set(None if target is None else [_plain(target)])
         asked = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP) if fields else ASAP
-        return not (status in state.retry.statuses and self._idempotent and self._repeats(status, asked, now))
+        repeats = status in state.retry.statuses and self._idempotent and self._repeats(status, asked, now)
+        if repeats or not self.ends_with_body:
+            self.ended()
+        return not repeats
 
     def lost(self, error: BaseException | None = None, failure: Failure = "ours") -> bool:
         """End without a response; return True where `error` is the caller's, False where it is to be sent again.
@@ -171,7 +176,7 @@ class Attempt:
         It may also be called while the request waits, for one that is cancelled.
         """
         if self.phase != "FINISHED":
-            self._leave()
+            self.ended()
         if self.phase != "SENDING":
             self.phase = "FINISHED"
             return True
@@ -273,7 +278,7 @@ class Attempt:
             raise self._refuse(holder, now)
         if self._since is None:
             self._since = now
-        self._leave()  # a request that is held lets others go first
+        self.ended()  # a request that is held lets others go first
         pause = Pause(min(holder.release_time - now, self._state.max_delay))
         self._waited, self._waited_for_advice = self._waited + pause.seconds, 0.0
         self._report_hold("waits", holder, now, pause.seconds)
@@ -287,7 +292,7 @@ class Attempt:
         assert state.pace is not None
         with state.lock:
             turn = state.pace.enter(self._origin, self, now=now)
-        self._has_place = True
+        self.has_place = True
         if turn is None:
             return None
         is_first, self._since = self._since is None, now if self._since is None else self._since
@@ -299,10 +304,10 @@ class Attempt:
             self._report_hold("waits", holder, now, turn.release - now)
         return Pause(turn.release - now) if turn.is_next else FetchWait(turn.ready, left)
 
-    def _leave(self) -> None:
-        """Give up the place among the requests of the origin."""
-        if self._state.pace is not None and self._has_place:
-            self._has_place = False
+    def ended(self) -> None:
+        """Give up the place among the requests of the origin; may be called again."""
+        if self._state.pace is not None and self.has_place:
+            self.has_place = False
             with self._state.lock:
                 self._state.pace.leave(self._origin or "", self)
 
@@ -316,7 +321,7 @@ class Attempt:
     def _refuse(self, holder: Holder, now: float) -> RetryLater:
         """Return what is raised for a request that is not sent."""
         self.phase = "FINISHED"
-        self._leave()
+        self.ended()
         self._report_hold("held", holder, now, 0.0)
         return self._refusal(*holder, now, self._url)
 

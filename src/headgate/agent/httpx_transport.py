@@ -6,7 +6,7 @@ here as a request of its own. Nothing of a response's body is read here, unless 
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, closing, suppress
 from functools import cache, partial
 from importlib import import_module
@@ -60,7 +60,7 @@ class _Polite:
         if self._courtesy.user_agent:
             request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
         may_retry = self._courtesy.retry.attempts > 0
-        return self._courtesy.attempt(
+        attempt = self._courtesy.attempt(
             request.method,
             str(request.url),
             interactive=options is not None and is_interactive(options),
@@ -69,6 +69,8 @@ class _Polite:
             idempotent=may_retry and "idempotency-key" in request.headers,
             start_fetch=self._advice_fetch(request) if self._courtesy.fetches_advice else None,
         )
+        attempt.ends_with_body = True
+        return attempt
 
     def _advice_fetch(self, request: Any) -> StartFetch:
         """Return what fetches advice through the transport that sends."""
@@ -119,9 +121,10 @@ class Transport(_Polite, BaseTransport):
         inner = self._inner or self._sender(request)
         if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return inner.handle_request(request)
+        attempt = self._attempt(request)
         try:
-            return send_politely(
-                self._attempt(request),
+            response = send_politely(
+                attempt,
                 partial(inner.handle_request, request),
                 head=_head,
                 drain=partial(_drain, request),
@@ -129,6 +132,7 @@ class Transport(_Polite, BaseTransport):
             )
         except RetryLater as held:
             raise _held(held, request) from None
+        return _until_its_end(response, attempt)
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_thread(partial(fetch_through, inner, **options))
@@ -160,9 +164,10 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
         inner = self._inner or self._sender(request)
         if ADVICE_EXTENSION in request.extensions:  # requests wait for this one
             return await inner.handle_async_request(request)
+        attempt = self._attempt(request)
         try:
-            return await send_politely_async(
-                self._attempt(request),
+            response = await send_politely_async(
+                attempt,
                 partial(inner.handle_async_request, request),
                 head=_head,
                 drain=_drain_async,
@@ -170,6 +175,7 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
             )
         except RetryLater as held:
             raise _held(held, request) from None
+        return _until_its_end(response, attempt)
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_task(partial(fetch_through_async, inner, **options))
@@ -216,6 +222,39 @@ async def _drain_async(response: Any) -> None:
                 with anyio.move_on_after(READ_TIMEOUT):
                     async for _ in response.stream:
                         pass
+
+
+class _Body:
+    """The body of a response whose request is in flight until this is closed."""
+
+    def __init__(self, inner: Any, attempt: Attempt) -> None:
+        self._inner = inner
+        self._attempt = attempt
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._inner)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._inner)
+
+    def close(self) -> None:
+        self._attempt.ended()
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        self._attempt.ended()
+        await self._inner.aclose()
+
+
+@cache
+def _body_of(library: ModuleType) -> Callable[..., Any]:
+    return type("Body", (_Body, library.SyncByteStream, library.AsyncByteStream), {})
+
+
+def _until_its_end(response: Any, attempt: Attempt) -> Any:
+    if attempt.has_place:
+        response.stream = _body_of(library_of(response))(response.stream, attempt)
+    return response
 
 
 class _Held(RetryLater):

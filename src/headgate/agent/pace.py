@@ -1,7 +1,8 @@
 """How fast one agent's requests go to each origin: its rate and concurrency, and what RateLimit fields leave.
 
 This file knows neither clocks, locks nor HTTP libraries. Requests wait in the order in which they came, each with a
-future that is done when it is worth asking again. A request is in flight until the head of its response.
+future that is done when it is worth asking again. A request is in flight until its response ends, or until the
+head of that with libraries that do not say when it ends.
 """
 
 from collections import OrderedDict
@@ -114,15 +115,18 @@ class Pace:
             ready = pace.waiting[request] = Future()  # a request that has waited keeps its place
         return PaceWait(ready, release, is_next)
 
-    def leave(self, origin: str, request: object, *, latency: float | None = None) -> None:
-        """End the wait of a request, or its flight, after `latency` seconds if there was a response."""
+    def answered(self, origin: str, *, latency: float | None) -> None:
+        """Adapt the concurrency to a response whose head came after `latency` seconds; not to an error."""
+        if latency is not None and self._is_adaptive:
+            self._adapt(self._pace(origin), latency)
+
+    def leave(self, origin: str, request: object) -> None:
+        """End the wait of a request, or its flight."""
         pace = self._pace(origin)
         if request in pace.waiting:
             del pace.waiting[request]
         else:
             pace.in_flight = max(0, pace.in_flight - 1)
-        if latency is not None and self._is_adaptive:
-            self._adapt(pace, latency)
         pace.wake_next()
 
     def learn(self, origin: str, fields: ThrottleFields, *, now: float) -> None:

@@ -83,7 +83,8 @@ def simulate(pace, latency_at, seconds, workers):
     while events and now < seconds:
         now, worker, sent = heapq.heappop(events)
         if sent is not None:
-            pace.leave(ORIGIN, worker, latency=now - sent)
+            pace.answered(ORIGIN, latency=now - sent)
+            pace.leave(ORIGIN, worker)
             done.append(now)
         turn = pace.enter(ORIGIN, worker, now=now)
         if turn is None:
