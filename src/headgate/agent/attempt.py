@@ -93,7 +93,7 @@ class Attempt:
         self._idempotent = idempotent or self._method in state.retry.methods
         self._refusal = refusal
         self._start_fetch = start_fetch
-        self._origin: str | None = None
+        self._origin = target.origin if isinstance(target, Target) else None
         self._sent = self._began = ASAP
         self._tries = 0
         self.has_place = False
@@ -111,13 +111,16 @@ class Attempt:
         Raises `RetryLater`, or the `refusal` in its place, when its release is later than it may wait for, and
         `RuntimeError` when the courtesy is closed.
         """
-        pass_time = self._state.pass_time
-        while isinstance(wait := self._next_wait(), Pause) and pass_time is not None:
+        while (wait := self._next_wait()) is not None:
+            pass_time = self._state.pass_time
+            if pass_time is None or not isinstance(wait, Pause):
+                break
             pass_time(wait.seconds)
         return wait
 
     def _next_wait(self) -> Wait | None:
-        self._check_phase("WAITING")
+        if self.phase != "WAITING":
+            raise self._misuse()
         state = self._state
         if state.is_closed:
             raise RuntimeError("this Courtesy is closed; make another one")
@@ -145,7 +148,8 @@ class Attempt:
 
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
-        self._check_phase("SENDING")
+        if self.phase != "SENDING":
+            raise self._misuse()
         self.phase = "FINISHED"
         state = self._state
         with state.lock:
@@ -157,7 +161,6 @@ class Attempt:
                 state.pace.answered(self._origin or "", latency=now - self._sent if status < 500 else None)
                 if fields is not None and state.throttle.policy.scope == "origin":
                     state.pace.learn(self._origin or "", fields, now=now)
-            state.counters["sent"] += 1
             state.counters["answered"] += 1
         if state.tells_all:
             state.tell("answered", self._url, method=self._method, now=now, status=status, headers=headers)
@@ -186,7 +189,6 @@ class Attempt:
             now = state.clock()
             if failure == "unsent":  # a connection that breaks may have been idle for too long
                 state.throttle.request_lost(self._target, now=now, sent=self._sent)
-            state.counters["sent"] += 1
         self._report("lost", now=now)
         may_repeat = failure != "ours" or isinstance(error, state.retry.exceptions)
         return not (may_repeat and (self._idempotent or failure == "unsent") and self._repeats(0, ASAP, now))
@@ -212,9 +214,8 @@ class Attempt:
         self._report("retried", status=status, number=self._tries, delay=self._retry_in)
         return True
 
-    def _check_phase(self, expected: AttemptPhase) -> None:
-        if self.phase != expected:
-            raise RuntimeError(f"this request is {self.phase}; call wait, send, then received or lost, in turn")
+    def _misuse(self) -> RuntimeError:
+        return RuntimeError(f"this request is {self.phase}; call wait, send, then received or lost, in turn")
 
     @staticmethod
     def _follows_interactive(url: str) -> bool:

@@ -158,7 +158,9 @@ class Courtesy:
     @property
     def counters(self) -> dict[str, int]:
         """The number of events of each kind so far, see `Event`; a request is counted as sent when it has ended."""
-        return dict(self._state.counters)
+        counters = self._state.counters
+        sent = counters["answered"] + counters["lost"]
+        return {"sent": sent, **counters} if sent else dict(counters)
 
     def attempt(
         self,

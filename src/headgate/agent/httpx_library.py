@@ -93,8 +93,9 @@ async def fetch_through_async(
         return reception.failed(error, is_ours=is_closed() or _is_ours(error, library))
 
 
-def failure_of(library: ModuleType, error: Exception) -> Failure:
+def failure_of(request: Request, error: Exception) -> Failure:
     """Return what kind of failure an exception is that a transport has raised for a request."""
+    library = library_of(request)
     if not isinstance(error, library.TransportError) or _is_ours(error, library) or not concerns_origin(error):
         return "ours"
     return "unsent" if isinstance(error, (library.ConnectError, library.ConnectTimeout)) else "broken"

@@ -128,7 +128,7 @@ class Transport(_Polite, BaseTransport):
                 partial(inner.handle_request, request),
                 head=_head,
                 drain=partial(_drain, request),
-                failure=partial(failure_of, library_of(request)),
+                failure=partial(failure_of, request),
             )
         except RetryLater as held:
             raise _held(held, request) from None
@@ -171,7 +171,7 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
                 partial(inner.handle_async_request, request),
                 head=_head,
                 drain=_drain_async,
-                failure=partial(failure_of, library_of(request)),
+                failure=partial(failure_of, request),
             )
         except RetryLater as held:
             raise _held(held, request) from None

@@ -70,22 +70,24 @@ def send_politely(
 
     The response before a retry is drained when the retry is sent, so that it is the result if that is held too long.
     """
-    refused: list[_Response] = []
+    response: _Response | None = None
     while True:
         try:
             while (wait := attempt.wait()) is not None:
                 wait.block()
-            while refused:
-                drain(refused.pop())
-            refused.append(send())
-            if _is_final(attempt, head(refused[0])):
-                return refused[0]
+            if response is not None:
+                refused, response = response, None
+                drain(refused)
+            response = send()
+            counted = head(response)
+            if attempt.lost() if counted is None else attempt.received(*counted):
+                return response
         except BaseException as error:
             if _repeats(attempt, error, failure):
                 continue
-            if refused and isinstance(error, RetryLater):
-                return refused[0]
-            for response in refused:
+            if response is not None:
+                if isinstance(error, RetryLater):
+                    return response
                 drain(response)
             raise
 
@@ -99,22 +101,24 @@ async def send_politely_async(
     failure: Callable[[Exception], Failure],
 ) -> _Response:
     """Do the same in an event loop."""
-    refused: list[_Response] = []
+    response: _Response | None = None
     while True:
         try:
             while (wait := attempt.wait()) is not None:
                 await wait.settle()
-            while refused:
-                await drain(refused.pop())
-            refused.append(await send())
-            if _is_final(attempt, head(refused[0])):
-                return refused[0]
+            if response is not None:
+                refused, response = response, None
+                await drain(refused)
+            response = await send()
+            counted = head(response)
+            if attempt.lost() if counted is None else attempt.received(*counted):
+                return response
         except BaseException as error:
             if _repeats(attempt, error, failure):
                 continue
-            if refused and isinstance(error, RetryLater):
-                return refused[0]
-            for response in refused:
+            if response is not None:
+                if isinstance(error, RetryLater):
+                    return response
                 await drain(response)
             raise
 
@@ -122,10 +126,6 @@ async def send_politely_async(
 def _repeats(attempt: Attempt, error: BaseException, failure: Callable[[Exception], Failure]) -> bool:
     kind = failure(error) if isinstance(error, Exception) and not isinstance(error, RetryLater) else "ours"
     return not attempt.lost(error, kind)
-
-
-def _is_final(attempt: Attempt, head: tuple[int, Headers] | None) -> bool:
-    return attempt.lost() if head is None else attempt.received(*head)
 
 
 def chunks_of(body: Any) -> Iterator[bytes]:

@@ -54,11 +54,10 @@ class ThrottleStore:
 
     def holding(self, target: Target, *, now: float) -> list[ThrottleEntry]:
         """Return all entries that hold a target: its longest bucket or else its own, and its origin's."""
-        if not self.size:
-            return []
-        entries = self._targets.get(target.origin)
-        if entries is None and not self._buckets:
-            return []
+        if not self._buckets:  # nearly all requests end here
+            entries = self._targets.get(target.origin)
+            if entries is None or (target.path not in entries and WHOLE_ORIGIN not in entries):
+                return []
         found = self.find(target, now=now), self._live(target.origin, WHOLE_ORIGIN, now)
         return [entry for entry in found if entry is not None]
 

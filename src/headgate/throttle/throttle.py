@@ -193,9 +193,9 @@ class Throttle:
         A request is held if and only if that instant is later than `now`. With `interactive` this request is permitted
         as after a user gesture. This method changes nothing.
         """
-        if interactive or self._is_after_gesture(now):
+        if interactive or abs(now - self._gesture) < GESTURE:
             return ASAP
-        target = self._target(url)
+        target = url if isinstance(url, Target) else self.target(url)
         entries = () if target is None else self._store.holding(target, now=now)
         if target is None or not entries:
             return ASAP
@@ -218,11 +218,11 @@ class Throttle:
         `headers` is a mapping or pairs of text or bytes, names in any case. Returns the fields that matter.
         """
         fields = parse_fields(headers, now=now)
-        target = self._target(url)
+        target = url if isinstance(url, Target) else self.target(url)
         if target is None:
             return fields
         is_failure = status in self.policy.failure_statuses
-        if not is_failure and status not in _UNEARNED:
+        if self._budgets and not is_failure and status not in _UNEARNED:
             self._earn_retry(target)
         self._store.examine_next(now)
         if (is_failure or fields is not None) and self._is_exempt(target):
