@@ -82,7 +82,7 @@ class Attempt:
         """What it does now."""
         self.ends_with_body = False
         """Whether the transport calls `ended` at the end of a body; else a request is in flight until its head."""
-        self.interactive = interactive or self._follows_interactive(url)
+        self.interactive = interactive or (interactive_redirect.get() is not None and self._follows_interactive(url))
         """Whether a user waits for it."""
         self._state = state
         self._url = url
@@ -96,6 +96,7 @@ class Attempt:
         self._origin = target.origin if isinstance(target, Target) else None
         self._sent = self._began = ASAP
         self._tries = 0
+        self._tells_all = False
         self.has_place = False
         """Whether it waits for its turn at its origin, or is in flight."""
         self._retry_in = 0.0
@@ -142,7 +143,8 @@ class Attempt:
         self._sent = now
         if self._tries == 1:
             self._began = now
-        if state.tells_all:
+        self._tells_all = state.tells_all
+        if self._tells_all:
             state.tell("sent", self._url, method=self._method, now=now, number=self._tries - 1)
         return None
 
@@ -161,8 +163,8 @@ class Attempt:
                 state.pace.answered(self._origin or "", latency=now - self._sent if status < 500 else None)
                 if fields is not None and state.throttle.policy.scope == "origin":
                     state.pace.learn(self._origin or "", fields, now=now)
-            state.counters["answered"] += 1
-        if state.tells_all:
+            state.answered += 1
+        if self._tells_all:
             state.tell("answered", self._url, method=self._method, now=now, status=status, headers=headers)
         if self.interactive and status in REDIRECTS:
             target = redirect_target(self._url, headers)
@@ -221,11 +223,9 @@ class Attempt:
     def _follows_interactive(url: str) -> bool:
         """Return whether the last request was interactive, and was redirected to this URL."""
         left = interactive_redirect.get()
-        if left is None:
-            return False
         interactive_redirect.set(None)
         with suppress(IndexError):  # another thread with the same list has taken it
-            return left.pop() == _plain(parse_url(url))
+            return left is not None and left.pop() == _plain(parse_url(url))
         return False
 
     def _hold(self, release: float, now: float) -> Wait | None:

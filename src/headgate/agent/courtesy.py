@@ -158,9 +158,9 @@ class Courtesy:
     @property
     def counters(self) -> dict[str, int]:
         """The number of events of each kind so far, see `Event`; a request is counted as sent when it has ended."""
-        counters = self._state.counters
-        sent = counters["answered"] + counters["lost"]
-        return {"sent": sent, **counters} if sent else dict(counters)
+        answered, others = self._state.answered, self._state.counters
+        counts = {"sent": answered + others["lost"], "answered": answered, **others}
+        return {kind: count for kind, count in counts.items() if count}
 
     def attempt(
         self,

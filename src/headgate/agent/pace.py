@@ -101,12 +101,13 @@ class Pace:
         """Let a request be sent, and return None; or return what it has to wait for before it asks again."""
         pace = self._pace(origin)
         interval = self._interval(pace)
-        release = pace.release(self._rule, interval, now)
-        is_next = next(iter(pace.waiting), request) == request and pace.in_flight < pace.limit
+        release = pace.release(self._rule, interval, now) if interval or pace.delay or pace.spread else ASAP
+        is_next = pace.in_flight < pace.limit and (not pace.waiting or next(iter(pace.waiting)) == request)
         if is_next and release <= now:
-            pace.waiting.pop(request, None)
             pace.send(interval, now)
-            pace.wake_next()
+            if pace.waiting:
+                pace.waiting.pop(request, None)
+                pace.wake_next()
             return None
         if request not in pace.waiting:
             release = max(release, now) + max(interval, pace.delay) * len(pace.waiting)
@@ -123,10 +124,10 @@ class Pace:
     def leave(self, origin: str, request: object) -> None:
         """End the wait of a request, or its flight."""
         pace = self._pace(origin)
-        if request in pace.waiting:
+        if pace.waiting and request in pace.waiting:
             del pace.waiting[request]
-        else:
-            pace.in_flight = max(0, pace.in_flight - 1)
+        elif pace.in_flight:
+            pace.in_flight -= 1
         pace.wake_next()
 
     def learn(self, origin: str, fields: ThrottleFields, *, now: float) -> None:

@@ -185,11 +185,11 @@ class CourtesyState:
         if robots:
             cache = _robots_cache("*" if identity is None else identity.brand, user_agent)
             self.sources.append(start(cache, on_advice=self._on_robots))
-        self.is_closed = False
+        self.is_closed, self.answered = False, 0  # answered requests are counted apart, since nearly all are
         self.pass_time: Callable[[float], None] | None = None
         """Called with the seconds of a wait in its place, in tests."""
         self.counters: Counter[str] = Counter()
-        """The number of events of each kind."""
+        """The number of events of each kind but "sent" and "answered"."""
         self._on_event = on_event
         FORK_HOOKS.register(self)
 
