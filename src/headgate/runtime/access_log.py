@@ -227,8 +227,8 @@ class AccessLog:
 
 
 def _plain_name(identifier: bytes) -> str:
-    """Return an address, or the digest of a header, which may be a credential."""
-    return identifier_digest(identifier) if identifier.startswith(b"=") else identifier_text(identifier)
+    """Return an address, or the digest of what contains a header or a cookie, which may be a credential."""
+    return identifier_digest(identifier) if b"=" in identifier else identifier_text(identifier)
 
 
 def _shortened(line: AccessLine, limit: int) -> AccessLine:

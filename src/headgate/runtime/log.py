@@ -112,8 +112,10 @@ class LineWriter:
                     self._is_cut = rest[count - 1] != ord("\n")
                     rest = rest[count:]
                 except BlockingIOError:
-                    with suppress(OSError, ValueError):
-                        select.select([], [self._descriptor], [], _CLOSE_TIMEOUT)
+                    # Not `select`, which refuses descriptors from 1024 on.
+                    ready = select.poll()
+                    ready.register(self._descriptor, select.POLLOUT)
+                    ready.poll(_CLOSE_TIMEOUT * 1000)
         except OSError as error:
             self.lost += min(bytes(rest).count(b"\n"), block.count(b"\n"))
             if not self._is_failing:

@@ -132,6 +132,8 @@ def test_clients_are_named_as_the_settings_say(tmp_path: Path) -> None:
         (tmp_path / "access.log").unlink(missing_ok=True)
         [line] = entries(tmp_path, secret, **settings)
         found[name] = line["client"], line["identifier"]
+    secret.accounting = accounting(identifier=b"192.0.2.7&=secret")
+    assert "secret" not in str(entries(tmp_path, secret)), "an identifier of several parts"
     assert found["plain"][0] == "192.0.2.7"
     assert found["plain"][1].startswith("sha256:")
     assert found["off"] == (None, None)

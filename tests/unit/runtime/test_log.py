@@ -1,18 +1,21 @@
 """Lines on stderr, whose reader may be slow or gone."""
 
+import fcntl
 import io
 import json
 import os
 import re
+import resource
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 
 import pytest
 
 from headgate.config.log_section import LogSection
-from headgate.runtime.log import LogWriter, configure_log, log, log_counters, open_log, write_line
+from headgate.runtime.log import LineWriter, LogWriter, configure_log, log, log_counters, open_log, write_line
 
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 
@@ -124,6 +127,21 @@ def test_close_waits_a_limited_time(pipe):
     os.close(pipe[0])  # and lets the thread go
     while not log._lines._queue.empty():
         threading.Event().wait(0.01)
+
+
+def test_a_full_pipe_is_waited_for_without_work(pipe, monkeypatch):
+    """Whatever the number of its descriptor: `select` takes none from 1024 on."""
+    limits, calls, write = resource.getrlimit(resource.RLIMIT_NOFILE), [], os.write
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2048, limits[0]), limits[1]))
+    high = fcntl.fcntl(pipe[1], fcntl.F_DUPFD, 1500)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    os.set_blocking(high, False)
+    monkeypatch.setattr(os, "write", lambda *given: calls.append(given) or write(*given))
+    writer = LineWriter(high, max_queued=10, closes=True)
+    writer.put([b"x" * 2**20])
+    time.sleep(0.3)
+    assert len(calls) < 10
+    writer.close()
 
 
 def test_a_closed_pipe_is_ignored(pipe):
