@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -116,6 +116,21 @@ RETRY_PAUSE: Final = 1.0
 _logger = logging.getLogger("headgate.agent")
 
 
+class FetchedElsewhere(Exception):
+    """Another process fetches at the moment."""
+
+
+@runtime_checkable
+class SharedResponses(Protocol):
+    """Where processes share the responses to fetches; a throttle that they share may be one."""
+
+    def claim_response(self, url: str, *, now: float) -> bytes | None:
+        """Return a response, empty while another process fetches it; or None, then this process is to fetch it."""
+
+    def keep_response(self, url: str, response: bytes, *, now: float) -> None:
+        """Share a response; an empty one ends the claim."""
+
+
 class PendingAdvice(NamedTuple):
     """Advice that is not known yet."""
 
@@ -163,7 +178,7 @@ class AdviceClient:
     """A well-known resource of all origins, such as their traffic advice, fetched when necessary.
 
     `on_advice` is called with the result of each fetch. `default` starts the fetches for requests without an HTTP
-    client. `clock` returns seconds since 1970.
+    client. `clock` returns seconds since 1970. With `shared`, other processes fetch for this one, and it for them.
     """
 
     def __init__(
@@ -173,7 +188,9 @@ class AdviceClient:
         clock: Callable[[], float],
         on_advice: Callable[[Advice], None],
         default: StartFetch,
+        shared: SharedResponses | None = None,
     ) -> None:
+        self._shared = shared
         self._cache = cache
         self._clock = clock
         self._on_advice = on_advice
@@ -256,9 +273,22 @@ class AdviceClient:
 
     def _start(self, running: _Running, request: AdviceRequest) -> None:
         try:
-            running.runner = running.start(request, partial(self._receive, running, request))
+            found = None if self._shared is None else self._shared.claim_response(request.url, now=self._clock())
+            if found is None:
+                running.runner = running.start(request, partial(self._share, running, request))
+            else:
+                response = msgspec.msgpack.decode(found, type=AdviceResponse) if found else FetchedElsewhere()
+                self._receive(running, request, response)
         except Exception as error:  # such as that no thread can be started
             self._report(running, error)
+
+    def _share(self, running: _Running, request: AdviceRequest, outcome: Outcome) -> None:
+        """Share the outcome, unless it says something to this process only; then use it."""
+        if self._shared is not None:
+            is_shared = isinstance(outcome, AdviceResponse) and outcome.status != 304
+            response = msgspec.msgpack.encode(outcome) if is_shared else b""
+            self._shared.keep_response(request.url, response, now=self._clock())
+        self._receive(running, request, outcome)
 
     def _receive(self, running: _Running, request: AdviceRequest, outcome: Outcome) -> None:
         """Follow a redirect if the request does; otherwise report the outcome."""
@@ -282,7 +312,8 @@ class AdviceClient:
                 else:
                     self._cache.abandoned(running.fetch, retry_at=now + RETRY_PAUSE)
             if advice is None:
-                _logger.warning("the traffic advice of %s was not fetched: %r", running.fetch.origin, outcome)
+                level = logging.DEBUG if isinstance(outcome, FetchedElsewhere) else logging.WARNING
+                _logger.log(level, "the traffic advice of %s was not fetched: %r", running.fetch.origin, outcome)
             else:
                 self._on_advice(advice)
         finally:

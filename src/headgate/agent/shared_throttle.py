@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP
@@ -28,7 +29,7 @@ from headgate.throttle.throttle import RETRY_BUDGET
 
 _APPLICATION_ID: Final = 0x48677468
 """Distinguishes the file from other SQLite databases."""
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _BUCKET: Final = "*"
 """Precedes the path of a bucket, so that all buckets sort before all targets."""
 
@@ -47,6 +48,7 @@ _CREATE: Final = f"""
         origin TEXT, path TEXT, release REAL NOT NULL, PRIMARY KEY (origin, path)
     ) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS by_release ON holds (release);
+    CREATE TABLE IF NOT EXISTS responses (url TEXT PRIMARY KEY, since REAL NOT NULL, response BLOB NOT NULL);
     PRAGMA application_id = {_APPLICATION_ID};
     PRAGMA user_version = {SCHEMA_VERSION};
     COMMIT;
@@ -60,6 +62,19 @@ _WRITE: Final = """
     ON CONFLICT DO UPDATE SET release = max(release, excluded.release)
 """
 _READ: Final = "SELECT path, release FROM holds WHERE origin = ? AND (path < '/' OR path = ?) AND release > ?"
+_RESPONSE: Final = """
+    SELECT response, since FROM responses
+    WHERE url = ?1 AND abs(since - ?2) < CASE WHEN response = x'' THEN ?3 ELSE ?4 END
+"""
+_CLAIM: Final = """
+    INSERT INTO responses VALUES (?1, ?2, x'') ON CONFLICT DO UPDATE SET since = ?2, response = x''
+    WHERE abs(since - ?2) >= CASE WHEN response = x'' THEN ?3 ELSE ?4 END
+"""
+_KEEP: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?)"
+_DROP: Final = "DELETE FROM responses WHERE url = ? OR since <= ?"
+_KEPT_FOR: Final = 60.0
+"""Seconds for which other processes use a response to a fetch. To them it looks new, so this is short."""
+_MAX_RESPONSE_SIZE: Final = 65_536
 _CLEAR: Final = "DELETE FROM holds WHERE origin = ?"
 _TRIM: Final = """
     DELETE FROM holds WHERE (origin, path) IN (
@@ -77,6 +92,9 @@ class SharedThrottle(Throttle):
 
         with SharedThrottle("/var/lib/crawler/throttle.sqlite3") as throttle:
             courtesy = Courtesy(throttle=throttle)
+
+    The processes also share what they fetch, traffic advice and robots.txt: one of them fetches, and its response
+    serves the others that need it within a minute.
 
     A hold of one process, by backoff or `Retry-After`, holds all others from their next request on. Everything else is
     separate for each process: failure counts, so each one may send `num_errors_to_ignore` failing requests before its
@@ -220,6 +238,33 @@ class SharedThrottle(Throttle):
             self._unwritten.clear()
             self._run(lambda connection: connection.execute("DELETE FROM holds").fetchall())
 
+    def claim_response(self, url: str, *, now: float) -> bytes | None:
+        """Return the response that another process got, empty while it fetches, or None: then this one is to fetch."""
+        parameters = url, now, REPORT_TIMEOUT, _KEPT_FOR
+
+        def claim(connection: sqlite3.Connection) -> list[tuple[Any, float]]:
+            found = connection.execute(_RESPONSE, parameters).fetchall()
+            if not found and not connection.execute(_CLAIM, parameters).rowcount:
+                return [(b"", now)]  # another process was faster
+            return found
+
+        with self._lock:
+            found = self._run(claim)
+        return found[0][0] if found else None
+
+    def keep_response(self, url: str, response: bytes, *, now: float) -> None:
+        """Share the response to a fetch, or end the claim if it is empty or long."""
+
+        def keep(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                connection.execute(_DROP, (url, now - _KEPT_FOR))
+                if 0 < len(response) <= _MAX_RESPONSE_SIZE:
+                    connection.execute(_KEEP, (url, now, response))
+
+        with self._lock:
+            self._run(keep)
+
     def _share(self, url: str | Target, now: float) -> None:
         """Write the hold of a target, if there is one, and what could not be written before."""
         target = self._target(url)
@@ -251,8 +296,8 @@ class SharedThrottle(Throttle):
         )
 
     def _run(
-        self, use: Callable[[sqlite3.Connection], list[tuple[str, float]] | None]
-    ) -> list[tuple[str, float]] | None:
+        self, use: Callable[[sqlite3.Connection], list[tuple[Any, float]] | None]
+    ) -> list[tuple[Any, float]] | None:
         """Use the file; None if it cannot be used now, which `trouble` then explains."""
         if self._connection is not None and self._pid != os.getpid():
             self._is_closed, self.trouble = True, f"{self._path} was in use when this process was forked"

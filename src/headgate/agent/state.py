@@ -17,7 +17,7 @@ from headgate.advice import AdviceCache, AgentIdentity, WellKnownCache
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.advice.decision import Advice, derived_draw
 from headgate.advice.freshness import MIN_FRESHNESS
-from headgate.agent.advice_client import AdviceClient, PendingAdvice, StartFetch
+from headgate.agent.advice_client import AdviceClient, PendingAdvice, SharedResponses, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.agent.retry import Retry
 from headgate.errors import ConfigurationError, check_seconds
@@ -178,7 +178,12 @@ class CourtesyState:
         """Seconds that a request may wait at most for its turn."""
         self.sources: list[AdviceClient] = []
         """What fetches the well-known resources that requests obey: traffic advice and robots.txt."""
-        start = partial(AdviceClient, clock=clock, default=start_fetch)
+        start = partial(
+            AdviceClient,
+            clock=clock,
+            default=start_fetch,
+            shared=throttle if isinstance(throttle, SharedResponses) else None,
+        )
         if identity is not None:
             advice = AdviceCache(identity, min_freshness=min_freshness, user_agent=user_agent)
             self.sources.append(start(advice, on_advice=self._on_advice))

@@ -11,7 +11,10 @@ from dataclasses import replace
 import pytest
 
 from headgate import agent
+from headgate.advice import AdviceCache
+from headgate.advice.fetching import AdviceResponse
 from headgate.agent import Courtesy, RetryLater, SharedThrottle, shared_throttle
+from headgate.agent.advice_client import AdviceClient
 from headgate.errors import ConfigurationError
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
@@ -307,3 +310,59 @@ class TestForks:
         fail(throttle, Y)
         assert throttle.trouble == f"{path} was in use when this process was forked"
         assert (waits(throttle, Y), waits(other, Y)) == (pytest.approx(0.98), 0)
+
+
+ADVICE = AdviceResponse(200, [("Content-Type", "application/trafficadvice+json")], b"[]")
+
+
+def advised(shared, clock=lambda: 1000.0):
+    """Return what asks for the advice of one origin, and the reports of the fetches that it starts."""
+    fetches = []
+    client = AdviceClient(
+        AdviceCache("ExampleBot"),
+        clock=clock,
+        on_advice=lambda advice: None,
+        default=lambda request, report: fetches.append(report),
+        shared=shared,
+    )
+    return lambda now: client.ask("https://example.com", now=now), fetches
+
+
+def test_one_process_fetches_advice_for_all(tmp_path):
+    now = [1000.0]
+    with SharedThrottle(tmp_path / "file") as one, SharedThrottle(tmp_path / "file") as other:
+        (ask, fetches), (ask_other, none) = advised(one, lambda: now[0]), advised(other, lambda: now[0])
+        ask(now[0])
+        assert ask_other(now[0]).finished.done()
+        assert not ask_other(now[0]).is_under_way
+        fetches[0](ADVICE)
+        now[0] += 1
+        for each in (ask, ask_other):
+            each(now[0])
+            assert each(now[0]).reason == ask(now[0]).reason
+        assert (len(fetches), none) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "fetches"),
+    [
+        (ADVICE, 59, 0),
+        (ADVICE, 61, 1),
+        (ADVICE, -61, 1),  # the clock was set back
+        (None, 1, 0),  # still under way
+        (None, 8, 1),  # the process has ended
+        (RuntimeError("of this process"), 1, 1),
+        (ADVICE._replace(status=304, body=None), 1, 1),
+        (ADVICE._replace(body=bytes(70_000)), 1, 1),
+        (ADVICE._replace(status=0, body=None), 1, 0),
+    ],
+)
+def test_a_shared_response_is_used_only_if_it_says_something_to_others(tmp_path, outcome, seconds, fetches):
+    with SharedThrottle(tmp_path / "file") as one, SharedThrottle(tmp_path / "file") as other:
+        ask, begun = advised(one)
+        ask(1000.0)
+        if outcome is not None:
+            begun[0](outcome)
+        ask_other, made = advised(other, lambda: 1000.0 + seconds)
+        ask_other(1000.0 + seconds)
+        assert len(made) == fetches
