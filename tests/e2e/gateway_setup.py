@@ -15,7 +15,7 @@ import h11
 import trustme
 
 from headgate.config.origin_section import OriginSection
-from headgate.config.tree import TlsSection
+from headgate.config.tree import Gate, TlsSection
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
@@ -124,7 +124,8 @@ async def origin_running(script: Script = echo) -> AsyncIterator[ScriptedOrigin]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_SERVER_SETTINGS = {"timeouts", "bounds", "buffer_requests", "buffer_response", "allow", "concurrency", "observe"}
+_GATE_SETTINGS = {"timeouts", "bounds", "buffer_requests", "buffer_response"}
+_SERVER_SETTINGS = {"allow", "concurrency", "observe"}
 
 
 @asynccontextmanager
@@ -136,8 +137,9 @@ async def gateway_running(port: int, *, rule: str = "", **settings: Any) -> Asyn
     settings.setdefault("identify", client_address())
     settings.setdefault("routes", Routes([Route("default")]))
     server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
+    gate = Gate(**{name: settings.pop(name) for name in _GATE_SETTINGS & settings.keys()})
     policy = GatewayPolicy(reject=Rejections([domain]), **settings)
-    gateway = Gateway([OriginSection(url=f"http://127.0.0.1:{port}")], policy, **server)
+    gateway = Gateway([OriginSection(url=f"http://127.0.0.1:{port}")], policy, gate=gate, **server)
     await gateway.start("127.0.0.1", 0, listener=listener)
     try:
         yield gateway

@@ -15,9 +15,10 @@ import trustme
 from headgate.config.tree import Timeouts
 from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
+from headgate.origin.gateway import ListenerSettings
 from headgate.origin.gateway.responses import FileResponse
 from tests import webbundles
-from tests.e2e.gateway_setup import PATIENCE, agent_at, gateway_running, until
+from tests.e2e.gateway_setup import PATIENCE, agent_at, gateway_running, tls_keys, until
 from tests.webbundles import BIG, HTML, PAGE
 
 HUGE = BIG * 12
@@ -73,15 +74,14 @@ def test_files_arrive_whole_with_and_without_sendfile(
     run(check())
 
 
-def test_files_over_tls(run: Callable, site: Path) -> None:
-    authority = trustme.CA()
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(server)
+def test_files_over_tls(run: Callable, site: Path, tmp_path: Path) -> None:
+    authority, client = trustme.CA(), ssl.create_default_context()
+    listener = ListenerSettings(tls_keys(tmp_path, authority, "localhost"))
     authority.configure_trust(client)
 
     async def check() -> None:
         async with (
-            storefront(site, tls=server) as gateway,
+            storefront(site, listener=listener) as gateway,
             agent_at(gateway, ssl=client, server_hostname="localhost", limit=2**16) as agent,
         ):
             for _ in range(2):

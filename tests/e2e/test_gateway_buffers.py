@@ -51,7 +51,7 @@ async def crowd(port: int, number: int, ask: Callable[[Gateway], Awaitable[None]
         for agent in readers:
             await agent.send(GET_LARGE)
         async with asyncio.timeout(10 * PATIENCE):
-            while gateway.origins.balancer.origins[0].connection_states["active"]:  # noqa: ASYNC110 - the condition has no event
+            while gateway.origins.pools[0].connection_states["active"]:  # noqa: ASYNC110 - the condition has no event
                 await asyncio.sleep(0.01)
         await ask(gateway)
         assert not any(agent.reader._buffer for agent in uploaders)
@@ -61,7 +61,7 @@ async def crowd(port: int, number: int, ask: Callable[[Gateway], Awaitable[None]
         for agent in readers:
             agent.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             assert (await agent.response()).body == LARGE
-        assert gateway.counters.buffers_in_files == {"request": number, "response": number}
+        assert gateway.context.counters.buffers_in_files == {"request": number, "response": number}
 
 
 @pytest.fixture

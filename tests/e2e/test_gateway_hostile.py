@@ -25,7 +25,7 @@ async def test_hostile_heads_are_refused_and_never_forwarded() -> None:
                 await agent.send(message + MARKER)
                 assert statuses(await agent.rest()) == [status], name
         assert origin.connections == []
-        assert gateway.policy.gatekeeper.totals == {}
+        assert gateway.context.policy.gatekeeper.totals == {}
 
 
 async def test_hostile_bodies_are_refused_and_never_completed() -> None:

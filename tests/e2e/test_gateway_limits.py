@@ -59,10 +59,10 @@ async def test_handshakes_count_as_connections_and_fail_in_time(tmp_path: Path) 
         async with agent_at(gateway) as first, agent_at(gateway) as second, agent_at(gateway) as third:
             assert await third.rest() == b""
             assert len(gateway.connections) == 2
-            assert gateway.counters.connections_refused == {"limit": 0, "client_limit": 1}
+            assert gateway.context.counters.connections_refused == {"limit": 0, "client_limit": 1}
             await first.send(GET)
             assert await first.rest() + await second.rest() == b""
-        await until(lambda: gateway.counters.handshakes_failed == 2 and not gateway.connections)
+        await until(lambda: gateway.context.counters.handshakes_failed == 2 and not gateway.connections)
         await serial_and_reply(gateway.addresses[0][1], authority, "a.example")
 
 
@@ -82,7 +82,7 @@ async def test_an_idle_connection_gives_way_to_a_new_one_and_a_busy_one_does_not
             await until(lambda: len(origin.received.split(b"/busy")) == 3)
             async with agent_at(gateway) as late:
                 assert (await late.response()).status == 503
-        assert gateway.counters.idle_closed == 1
+        assert gateway.context.counters.idle_closed == 1
 
 
 UPGRADE = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"

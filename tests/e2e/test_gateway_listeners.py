@@ -41,7 +41,7 @@ async def test_header_names_the_client_at_any_split(header: bytes, step: int) ->
         await agent.send(header + GET * 2, step=step)
         for _ in range(2):  # the fields are the client's own, and so replaced
             assert b"X-Forwarded-For: 192.0.2.1\r\n" in (await agent.response()).body
-        gateway.policy = replace(gateway.policy)  # a reload keeps the client
+        gateway.context.policy = replace(gateway.context.policy)  # a reload keeps the client
         assert b"X-Forwarded-For: 192.0.2.1\r\n" in (await agent.ask(GET)).body
 
 
@@ -100,7 +100,9 @@ async def test_other_connections_are_closed_and_counted(reason: str) -> None:
         await agent.send(data)
         assert await agent.rest() == b""
         await until(lambda: not gateway.connections)
-        assert {name: count for name, count in gateway.counters.proxy_headers_refused.items() if count} == {reason: 1}
+        assert {name: count for name, count in gateway.context.counters.proxy_headers_refused.items() if count} == {
+            reason: 1
+        }
 
 
 async def test_cut_header_is_malformed_and_a_check_of_the_port_is_not() -> None:
@@ -110,7 +112,7 @@ async def test_cut_header_is_malformed_and_a_check_of_the_port_is_not() -> None:
                 await agent.send(data)
                 await until(lambda: len(gateway.connections) == 1)
             await until(lambda: not gateway.connections)
-            assert gateway.counters.proxy_headers_refused["malformed"] == count
+            assert gateway.context.counters.proxy_headers_refused["malformed"] == count
 
 
 async def test_client_of_the_header_has_its_own_limit_of_connections() -> None:
@@ -119,7 +121,7 @@ async def test_client_of_the_header_has_its_own_limit_of_connections() -> None:
         async with agent_at(gateway) as second, agent_at(gateway) as other:
             assert b"Connection limit of this client address" in (await second.ask(LINE)).body
             assert (await other.ask(LINE.replace(b".1 ", b".3 ", 1) + GET)).status == 200
-        assert gateway.counters.connections_refused == {"limit": 0, "client_limit": 1}
+        assert gateway.context.counters.connections_refused == {"limit": 0, "client_limit": 1}
         first.writer.close()
         await until(lambda: not gateway.connections)
         async with agent_at(gateway) as again:

@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.config import Configuration
-from headgate.config.tree import Bounds, keep_keys
+from headgate.config.tree import Gate, keep_keys
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
@@ -71,7 +72,6 @@ from headgate.runtime.log import configure_log, log
 from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
-from headgate.runtime.origin_watch import OriginWatch
 from headgate.runtime.worker_main import Send, run_worker
 
 _BUNDLE_CHECK_INTERVAL: Final = 1.0
@@ -139,15 +139,12 @@ class GateProcess(Backend):
             self._gateway = Gateway(
                 tree.origins,
                 self._build_policy(),
-                timeouts=tree.gate.timeouts,
-                buffer_requests=tree.gate.buffer_requests,
-                buffer_response=tree.gate.buffer_response,
-                bounds=self._fit_bounds(tree),
+                gate=self._fit_gate(tree),
                 concurrency=concurrency_settings(tree, self._number),
             )
             self._access_log: AccessLog | None = None
             self._log_requests(self._open_access_log(configuration, self._composed))
-            self._watch, self._origin_watch = ConcurrencyWatch(log), OriginWatch(log)
+            self._watch = ConcurrencyWatch(log)
         except BaseException:
             if self._link is not None:
                 self._link.close()
@@ -272,14 +269,14 @@ class GateProcess(Backend):
             self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=log)
         self._advice = self._new_advice(configuration)
         # The gateway stays, with its connections; its policy is replaced.
-        self._gateway.policy = self._build_policy()
-        self._gateway.limit(tree.gate.timeouts, self._fit_bounds(tree))
-        self._gateway.buffers.configure(requests=tree.gate.buffer_requests, response=tree.gate.buffer_response)
+        self._gateway.context.policy = self._build_policy()
+        self._gateway.context.configure(self._fit_gate(tree))
         self._log_requests(access_log)
         self._gateway.limit_concurrency(concurrency_settings(tree, self._number))
 
-    def _fit_bounds(self, tree: Configuration) -> Bounds:
-        return fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None)
+    def _fit_gate(self, tree: Configuration) -> Gate:
+        bounds = fit_bounds(tree.gate.bounds, log if not self._number else lambda _: None)
+        return replace(tree.gate, bounds=bounds)
 
     async def state(self, *, whole: bool) -> GateState:
         """Return the state; who is held longest only if `whole`: that looks at every hold, with pauses for requests."""
@@ -313,21 +310,20 @@ class GateProcess(Backend):
         return tuple(LinkedMasterState(master.address, master.is_up) for master in connections)
 
     def _concurrency(self) -> ConcurrencyState | None:
-        permits = self._gateway.permits
+        permits = self._gateway.context.permits
         return permits.limit.state if permits is not None else None
 
     async def _watch_concurrency(self) -> None:
-        """Log when the concurrency limit rejects requests, and when requests fail at an origin."""
+        """Log when the concurrency limit rejects requests."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
-            now, state = time.monotonic(), self._concurrency()
+            state = self._concurrency()
             if state is not None:
-                self._watch.look(state, now=now)
-            self._origin_watch.look({pool.name: pool.failures for pool in self._gateway.origins.pools}, now=now)
+                self._watch.look(state, now=time.monotonic())
 
     def _counters(self) -> Counters:
         requests = self._meter.read([domain.name for domain in self._composed.domains], self._gateway.origins.pools)
-        counters = read_counters(("gateway", self._gateway.counters), ("", requests))
+        counters = read_counters(("gateway", self._gateway.context.counters), ("", requests))
         if self.gatekeeper.master is not None:
             totals = MasterTotals.of(self.gatekeeper.master)
             counters |= read_counters(("master", totals)) | self.store.counters()
@@ -352,7 +348,7 @@ class GateProcess(Backend):
             observe = _both(observe, access_log.add)
         if self.tree.admin.control:
             observe = _both(observe, self._control.add)
-        self._gateway.observe = observe
+        self._gateway.context.observe = observe
 
     def _build_policy(self) -> GatewayPolicy:
         self._control.configure(self.gatekeeper, self._composed.domains)

@@ -15,6 +15,7 @@ A usual proxied GET touches these three files and five others: `http/h1/request`
     a field of the access log             `runtime/access_log`; another log: `observe` of `Gateway` in `server`
     a response of the gateway             `responses`; who sends it sets `reason` of the record
     a rule for requests                   `policy`
+    a setting that a reload changes       `settings`, which all parts share
     a kind of origin, a retry             `exchange`: its pool, `lost` and `fail`
     what slow clients get                 `buffer`, and `collect` and `relay` of `exchange`
     how an origin is chosen or checked    `balancer`, which is pure; `origins` builds and replaces them

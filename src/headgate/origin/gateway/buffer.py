@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import IO, Final, cast
 
-from headgate.config.tree import Bounds
 from headgate.errors import reason_of
 from headgate.origin.gateway.record import GatewayCounters
+from headgate.origin.gateway.settings import GatewaySettings
 
 PIECE_SIZE: Final = 65_536
 """Bytes taken out of a buffer at once."""
@@ -200,34 +200,25 @@ class SpooledBuffer:
 class Buffers:
     """The buffers of one gateway, with the settings and bounds of all."""
 
-    def __init__(
-        self, bounds: Bounds, counters: GatewayCounters, log: Callable[[str], None], *, requests: bool, response: int
-    ) -> None:
-        self._files, self._max_body, memory = bounds.buffer_files, bounds.max_body, bounds.buffer_memory
+    def __init__(self, settings: GatewaySettings, log: Callable[[str], None]) -> None:
+        self._settings = settings
+        memory, self._files = settings.bounds.buffer_memory, settings.bounds.buffer_files
         try:
             tempfile.gettempdir()
         except OSError as error:
             log(f"no temporary files: {reason_of(error)}; set TMPDIR. Request bodies are not buffered")
             self._files = 0
-        self._requests = BufferSpace("request", memory, self._files, counters, log)
-        self._responses = BufferSpace("response", memory, self._files, counters, log)
-        self.configure(requests=requests, response=response)
+        self._requests = BufferSpace("request", memory, self._files, settings.counters, log)
+        self._responses = BufferSpace("response", memory, self._files, settings.counters, log)
 
-    def configure(self, *, requests: bool, response: int) -> None:
-        """Change the settings: whether to buffer the bodies of requests, and how much of a response in memory."""
-        self.requests = requests and self._files > 0
-        """Whether the bodies of requests are buffered."""
-        self._response_memory = response
-
-    def limit(self, max_body: int) -> None:
-        """Change the maximum of a body of a request; 0 for none."""
-        self._max_body = max_body
-
-    def for_request(self) -> SpooledBuffer:
-        """Return a buffer for the body of a request."""
-        return SpooledBuffer(self._requests, memory=MAX_REQUEST_MEMORY, file=self._max_body or self._files)
+    def for_request(self) -> SpooledBuffer | None:
+        """Return a buffer for the body of a request; None if these are not buffered."""
+        if not self._settings.buffer_requests or not self._files:
+            return None
+        file = self._settings.bounds.max_body or self._files
+        return SpooledBuffer(self._requests, memory=MAX_REQUEST_MEMORY, file=file)
 
     def for_response(self) -> SpooledBuffer | None:
         """Return a buffer for a response; None if responses are not buffered."""
-        memory = self._response_memory
+        memory = self._settings.buffer_response
         return SpooledBuffer(self._responses, memory=memory, file=MAX_RESPONSE_FILE) if memory else None

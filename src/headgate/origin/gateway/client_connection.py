@@ -435,20 +435,23 @@ class ClientConnection(asyncio.Protocol):
     def _proceed(self, record: RequestRecord, request: RequestHead, now: float) -> None:
         """Forward a request that no rule holds any more: after its body if that is read first, and with a permit."""
         context = self._context
+        buffer = None
         if not request.forwardable and self._collected is None and self._waits_for_body(request):
-            self._collect(record, request, now)
+            buffer = context.buffers.for_request()
+        if buffer is not None:
+            self._collect(record, request, buffer, now)
         elif context.permits is None:
             self._forward(record, request, None, now)
         else:
             self._admit(record, request, context.permits)
 
     def _waits_for_body(self, request: RequestHead) -> bool:
-        """Return whether the body of a request has to be read before the origin is asked."""
+        """Return whether a part of the body of a request has not arrived."""
         is_whole = 0 <= request.length <= len(self._buffer) and not request.expects_continue
-        return request.has_body and not is_whole and self._context.buffers.requests
+        return request.has_body and not is_whole
 
-    def _collect(self, record: RequestRecord, request: RequestHead, start: float) -> None:
-        """Read the body of a request before it is forwarded."""
+    def _collect(self, record: RequestRecord, request: RequestHead, buffer: SpooledBuffer, start: float) -> None:
+        """Read the body of a request into `buffer` before it is forwarded."""
         context = self._context
 
         def received() -> None:
@@ -458,7 +461,7 @@ class ClientConnection(asyncio.Protocol):
             self._proceed(record, request, now)
 
         exchange = self.exchange = ProxiedExchange(self, record, request, context.balancer, None)
-        exchange.collect(context.buffers.for_request(), received)
+        exchange.collect(buffer, received)
         self.deadline = context.clock() + context.timeouts.idle
         early = self._buffer.take()
         if early:

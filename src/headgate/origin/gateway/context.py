@@ -1,20 +1,20 @@
 """What all connections of a gateway share: settings, policy, origins, clock, counts, and the open connections."""
 
 import asyncio
-import time
+import random
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
-from headgate.config.tree import Timeouts
-from headgate.http.h1 import RequestLimits
+from headgate.config.tree import Gate
 from headgate.origin.gateway.balancer import Balancer
 from headgate.origin.gateway.buffer import Buffers
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.policy import GatewayPolicy
-from headgate.origin.gateway.record import GatewayCounters, RequestRecord
+from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import ALLOW
+from headgate.origin.gateway.settings import GatewaySettings
 from headgate.origin.gateway.states import ClientState
 from headgate.origin.gateway.tunnel import UpgradeTunnel
 from headgate.origin.identify import client_address
@@ -48,21 +48,20 @@ class RegisteredConnection(Protocol):
 
 
 class ClientCounts:
-    """The number of connections of each client, at most `limit`; 0 sets no limit.
+    """The number of connections of each client.
 
     A client is an IPv4 address or an IPv6 network of 64 bits, as in `client_address`.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self._open: dict[bytes, int] = {}
         self._client_of = client_address().per_connection
 
-    def enter(self, address: str) -> bytes:
-        """Count a new connection; returns the client, for `leave`, or empty bytes when its limit is reached."""
+    def enter(self, address: str, limit: int) -> bytes:
+        """Count a new connection; returns the client, for `leave`, or empty bytes if it has `limit`; 0 sets none."""
         client = self._client_of(address) or b""
         count = self._open.get(client, 0)
-        if 0 < self.limit <= count:
+        if 0 < limit <= count:
             return b""
         self._open[client] = count + 1
         return client
@@ -75,29 +74,26 @@ class ClientCounts:
 
 
 class ConnectionRegistry:
-    """The connections and tunnels that are open; at most `limit`, and at most `client_limit` of one client.
+    """The connections and tunnels that are open, at most as many in all and of one client as `settings.bounds` says.
 
-    At `limit`, the connection that has been idle for longest gives way to a new one.
+    At the limit of all, the connection that has been idle for longest gives way to a new one.
     """
 
-    def __init__(self, *, limit: int, client_limit: int) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self.connections: set[RegisteredConnection] = set()
         self.tunnels: set[UpgradeTunnel] = set()
-        self._limit = limit
+        self._settings = settings
         self.idle: dict[RegisteredConnection, None] = {}
         """The connections that wait for a request, in the order in which they became idle."""
-        self._counts = ClientCounts(client_limit)
+        self._counts = ClientCounts()
         self._empty = asyncio.Event()
-
-    def set_limits(self, *, limit: int, client_limit: int) -> None:
-        """Put other limits in force for further connections."""
-        self._limit, self._counts.limit = limit, client_limit
 
     def enter(self, connection: RegisteredConnection, client: ClientInfo) -> str:
         """Register a connection; returns the reason when a limit is reached, else an empty text."""
         if not self.count(connection, client):
             return "client_limit"
-        if len(self.connections) + len(self.tunnels) >= self._limit and not self._close_idle():
+        is_full = len(self.connections) + len(self.tunnels) >= self._settings.bounds.connections
+        if is_full and not self._close_idle():
             self.leave(connection)
             return "limit"
         self.connections.add(connection)
@@ -108,7 +104,7 @@ class ConnectionRegistry:
         # A load balancer or a unix socket carries the connections of many clients.
         if not client.address or client.trusted:
             return True
-        connection.client = self._counts.enter(client.address)
+        connection.client = self._counts.enter(client.address, self._settings.bounds.client_connections)
         return bool(connection.client)
 
     def _close_idle(self) -> bool:
@@ -154,44 +150,29 @@ class ConnectionRegistry:
             self._empty.set()
 
 
-class GatewayContext:
+class GatewayContext(GatewaySettings):
     """Made once by a gateway and given to each of its connections."""
 
     def __init__(
         self,
         policy: GatewayPolicy,
-        balancer: Balancer[UpstreamPool],
-        registry: ConnectionRegistry,
+        gate: Gate,
         *,
-        timeouts: Timeouts,
-        limits: RequestLimits,
-        counters: GatewayCounters,
-        clock: Callable[[], float] = time.monotonic,
-        buffers: Buffers,
         allow: bytes = ALLOW,
         permits: Permits | None = None,
         observe: Callable[[RequestRecord], None] | None = None,
     ) -> None:
+        super().__init__(gate)
         self.policy = policy
-        """The policy for further requests; it may be replaced at any time."""
-        self.balancer = balancer
+        """The policy for further requests; it may be replaced (by `msgspec.structs.replace`) at any time."""
+        self.balancer: Balancer[UpstreamPool] = Balancer((), random.random)
         """Chooses the origin for a request."""
-        self.registry = registry
-        self.timeouts = timeouts
-        self.limits = limits
-        self.buffers = buffers
+        self.registry = ConnectionRegistry(self)
+        self.buffers = Buffers(self, policy.log)
         """The buffers of slow clients."""
         self.allow = allow
         """The value of Allow in a response to a method that is never served."""
         self.permits = permits
         """The permits for further requests, if there is a concurrency limit; may be replaced at any time."""
         self.observe = observe
-        """Receives the record of each request at its end; None where no one needs it."""
-        self.draining = False
-        """Whether the gateway stops: responses end their connections, and say so."""
-        self.idle_timeout = timeouts.idle
-        """Seconds that a connection is kept for the next request; fewer when the gateway stops."""
-        self.counters = counters
-        """The counters since the start."""
-        self.clock = clock
-        """Returns the seconds of the clock of all deadlines."""
+        """Receives the record of each request at its end; None where no one needs it. May be replaced at any time."""

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from headgate.config.origin_section import OriginSection, OriginUrl
-from headgate.config.tree import Timeouts
 from headgate.errors import ProtocolError, reason_of
 from headgate.http.h1 import (
     MAX_TRAILERS_SIZE,
@@ -23,7 +22,6 @@ from headgate.http.h1 import (
     ChunkedBody,
     LengthBody,
     RequestHead,
-    RequestLimits,
     ResponseHead,
     UnboundedBody,
     check_response_start,
@@ -34,8 +32,9 @@ from headgate.origin.gateway.addresses import OriginAddresses
 from headgate.origin.gateway.balancer import Balancer, OriginHealth
 from headgate.origin.gateway.buffer import SpooledBuffer
 from headgate.origin.gateway.forwarding import forwarded_response_lines, forwarded_trailers, request_id_line
-from headgate.origin.gateway.record import FAILURES, GatewayCounters, RequestRecord
+from headgate.origin.gateway.record import FAILURES, RequestRecord
 from headgate.origin.gateway.responses import Downstream, date_line
+from headgate.origin.gateway.settings import GatewaySettings
 from headgate.origin.permits import Permit
 
 MAX_HELD_BODY = 65536
@@ -45,6 +44,8 @@ IDLE_TIMEOUT = 4.0
 """Seconds; common origins close idle connections after 5 and more."""
 MAX_UNREPEATABLE_IDLE = 1.0
 """Maximum idle seconds of a connection for a request that must not be sent twice."""
+_LOG_INTERVAL: Final = 10.0
+"""Seconds between two lines about one origin."""
 _BODILESS = frozenset({204, 304})
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"PUT"})
 """Idempotent methods (9110 9.2.2): without a body they may be sent a second time."""
@@ -103,8 +104,12 @@ class ProxiedExchange:
 
     def _body_reader(self) -> BodyReader:
         if self._request.chunked:
-            return ChunkedBody(framed=True, max_trailers=MAX_TRAILERS_SIZE, max_size=self._pool.max_body)
+            return self._chunked_body(framed=True)
         return LengthBody(self._request.length)
+
+    def _chunked_body(self, *, framed: bool) -> ChunkedBody:
+        max_size = self._pool.settings.limits.body
+        return ChunkedBody(framed=framed, max_trailers=MAX_TRAILERS_SIZE, max_size=max_size)
 
     # What the client's connection calls.
 
@@ -113,7 +118,7 @@ class ProxiedExchange:
         buffer.send_to(self._send_upload, self._close_upload, self._lose)
         self._upload, self._received, self._continued = buffer, received, True
         if self._request.chunked:
-            self._body = ChunkedBody(framed=False, max_trailers=MAX_TRAILERS_SIZE, max_size=self._pool.max_body)
+            self._body = self._chunked_body(framed=False)
 
     def _collect(self, body: BodyReader, buffer: SpooledBuffer, pieces: list[bytes]) -> bytes:
         if pieces and not buffer.append(b"".join(pieces)):
@@ -226,7 +231,7 @@ class ProxiedExchange:
         self._upstream = self.permit = None
         self._leave()
         upstream.resume()
-        AbandonedExchange(upstream.release_transport(), permit, self._pool.timeouts.response)
+        AbandonedExchange(upstream.release_transport(), permit, self._pool.settings.timeouts.response)
 
     def pause_response(self) -> None:
         """Buffer the response, or stop reading it: the client reads slowly."""
@@ -544,16 +549,7 @@ class UpstreamState(enum.Enum):
 class UpstreamPool:
     """The connections to one origin; the last one used is used first, so that surplus ones expire."""
 
-    def __init__(
-        self,
-        origin: OriginSection,
-        *,
-        timeouts: Timeouts,
-        limits: RequestLimits,
-        counters: GatewayCounters,
-        clock: Callable[[], float],
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, origin: OriginSection, settings: GatewaySettings, tls: ssl.SSLContext | None = None) -> None:
         url = self.url = OriginUrl.parse(origin.url)
         self.name = url.name
         """The URL without `http://`."""
@@ -564,19 +560,21 @@ class UpstreamPool:
         self.health = OriginHealth()
         self.failure = ""
         """The last failure."""
-        self.logged = False
-        """Whether the log says that it has failed."""
+        self._logged_failed = False  # what the log has said last
+        self._logged_failures: dict[str, int] = {}
+        self._next_line = 0.0
         self._checking: asyncio.Task[None] | None = None
         self._next_check = 0.0
         self.configure(origin, tls)
-        self.limit(timeouts, limits)
+        self.settings = settings
+        """The settings of the gateway; a response head may have twice as many bytes as that of a request."""
         self.max_idle = MAX_IDLE_CONNECTIONS
         """Maximum idle connections."""
-        self.counters = counters
+        self.counters = settings.counters
         """The counters of the gateway."""
         self.failures = dict.fromkeys(FAILURES, 0)
         """Attempts that failed at this origin, by reason."""
-        self.clock = clock
+        self.clock = settings.clock
         """The clock of the gateway."""
         self._addresses = OriginAddresses(url.host)
         self.port = url.port
@@ -598,14 +596,6 @@ class UpstreamPool:
             if not connection.transport.is_closing():
                 return connection
         return None
-
-    def limit(self, timeouts: Timeouts, limits: RequestLimits) -> None:
-        """Put other timeouts and limits in force for further requests."""
-        self.timeouts = timeouts
-        self.max_head = 2 * limits.head
-        """Bytes of a response head; more is 502."""
-        self.max_body = limits.body
-        """Bytes of a chunked request body; 0 for no limit."""
 
     def configure(self, origin: OriginSection, tls: ssl.SSLContext | None) -> None:
         """Put other settings of the same origin in force."""
@@ -630,7 +620,7 @@ class UpstreamPool:
     async def connect(self) -> "UpstreamConnection":
         """Open a connection; raises `OSError`, and `TimeoutError` after `timeouts.connect` seconds."""
         try:
-            async with asyncio.timeout(self.timeouts.connect):
+            async with asyncio.timeout(self.settings.timeouts.connect):
                 return await (self._open("") if self.url.socket else self._addresses.connect(self._open))
         except OSError:
             self._addresses.expire()
@@ -654,6 +644,23 @@ class UpstreamPool:
     def is_failed(self) -> bool:
         """Whether other origins are asked instead."""
         return self.health.release > 0
+
+    def news(self, now: float) -> str:
+        """Return a line for the log: its state has changed, or requests fail; empty if it is not time for one."""
+        if now < self._next_line:
+            return ""
+        new = {reason: count - self._logged_failures.get(reason, 0) for reason, count in self.failures.items()}
+        listed = ", ".join(f"{reason} {count}" for reason, count in new.items() if count)
+        if self.is_failed is not self._logged_failed:
+            self._logged_failed = self.is_failed
+            failed = f"warning: origin {self.name} has failed ({self.failure})"
+            line = failed if self.is_failed else f"origin {self.name} answers again"
+        elif listed:
+            line = f"warning: origin {self.name}: requests fail ({listed})"
+        else:
+            return ""
+        self._next_line, self._logged_failures = now + _LOG_INTERVAL, dict(self.failures)
+        return line
 
     async def _check(self) -> None:
         """Fetch `health` of the origin; without a good answer in time it has failed until the next check."""
@@ -679,7 +686,7 @@ class UpstreamPool:
     async def _fetch_status(self, path: str) -> int:
         transport = (await self.connect()).release_transport()
         try:
-            reader = asyncio.StreamReader(limit=self.max_head)
+            reader = asyncio.StreamReader(limit=2 * self.settings.limits.head)
             protocol = asyncio.StreamReaderProtocol(reader)
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
@@ -887,7 +894,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _read_head(self, exchange: ProxiedExchange, data: bytes, start: int, pieces: list[bytes]) -> int:
         """Read one head, interim or final; return where it ends. Nothing is copied: there may be thousands."""
         end = data.find(b"\r\n\r\n", start) + 4
-        if (end if end >= 4 else len(data)) - start > self._pool.max_head:
+        if (end if end >= 4 else len(data)) - start > 2 * self._pool.settings.limits.head:
             raise ProtocolError(502, "the origin's response has too long a head")
         if end < 4:
             self._pending = data[start:]

@@ -1,22 +1,16 @@
 """The origins of a gateway: built from the configuration, replaced at a reload, checked, and closed at the end."""
 
-import random
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
 from headgate.config.origin_section import OriginSection, OriginUrl
-from headgate.config.tree import Timeouts
 from headgate.errors import ConfigurationError, reason_of
-from headgate.http.h1 import RequestLimits
-from headgate.origin.gateway.balancer import Balancer
+from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import MAX_IDLE_CONNECTIONS, UpstreamPool
 
-_LOG_INTERVAL: Final = 10.0
-"""Seconds between two lines about the state of one origin."""
 _MIN_IDLE: Final = 8
 _connection_settings = attrgetter("url", "ca", "server_name", "cert", "key", "verify")
 
@@ -55,19 +49,17 @@ def client_tls(origin: OriginSection) -> ClientTls | None:
 
 
 class Origins:
-    """The pools of all origins; `make_pool` makes that of one."""
+    """The pools of all origins, from which `context.balancer` chooses."""
 
-    def __init__(self, sections: Sequence[OriginSection], make_pool: Callable[..., UpstreamPool]) -> None:
-        self._make_pool = make_pool
-        self.balancer: Balancer[UpstreamPool] = Balancer((), random.random)
+    def __init__(self, sections: Sequence[OriginSection], context: GatewayContext) -> None:
+        self._context = context
         self._retired: list[UpstreamPool] = []
-        self._next_lines: dict[str, float] = {}
         self.configure(sections, [client_tls(section) for section in sections])
 
     @property
     def pools(self) -> Sequence[UpstreamPool]:
         """The pools, in the order of the configuration."""
-        return self.balancer.origins
+        return self._context.balancer.origins
 
     def configure(self, sections: Sequence[OriginSection], contexts: Sequence[ssl.SSLContext | None]) -> None:
         """Put other origins in force. Those that stay keep their connections; requests at the others end there."""
@@ -76,33 +68,22 @@ class Origins:
         for section, tls in zip(sections, contexts, strict=True):
             pool = known.pop(_connection_settings(section), None)
             if pool is None:
-                pool = self._make_pool(section, tls=tls)
+                pool = UpstreamPool(section, self._context, tls)
             else:
                 pool.configure(section, tls)
             pool.max_idle = max(_MIN_IDLE, MAX_IDLE_CONNECTIONS // len(sections))  # descriptors are shared
             pools.append(pool)
-        self.balancer.replace(pools)
+        self._context.balancer.replace(pools)
         self._retired += known.values()
         for pool in known.values():
             pool.retire()
 
-    def limit(self, timeouts: Timeouts, limits: RequestLimits) -> None:
-        """Put other timeouts and limits in force for further requests."""
-        self._make_pool = partial(self._make_pool, timeouts=timeouts, limits=limits)
-        for pool in self.pools:
-            pool.limit(timeouts, limits)
-
     def tick(self, now: float) -> Iterator[str]:
-        """Close idle connections and begin the checks that are due; yield lines about origins whose state changed."""
+        """Close idle connections and begin the checks that are due; yield lines about origins that fail."""
         self._retired = [pool for pool in self._retired if pool.open]
         for pool in chain(self.pools, self._retired):
             pool.tick(now)
-        for pool in self.pools:
-            if pool.is_failed is not pool.logged and now >= self._next_lines.get(pool.name, 0.0):
-                pool.logged = pool.is_failed
-                self._next_lines[pool.name] = now + _LOG_INTERVAL
-                failed = f"warning: origin {pool.name} has failed ({pool.failure})"
-                yield failed if pool.logged else f"origin {pool.name} answers again"
+        yield from filter(None, (pool.news(now) for pool in self.pools))
 
     def close(self) -> None:
         """Close every connection at once."""

@@ -6,19 +6,18 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from headgate.config.origin_section import OriginSection
-from headgate.config.tree import Bounds, Timeouts
-from headgate.http.h1 import RequestLimits
+from headgate.config.tree import Bounds, Gate
 from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
 from headgate.origin.gateway.balancer import Balancer
-from headgate.origin.gateway.buffer import Buffers
-from headgate.origin.gateway.context import ConnectionRegistry, GatewayContext
+from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import UpstreamPool
-from headgate.origin.gateway.record import GatewayCounters, RequestRecord
+from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.gateway.settings import GatewaySettings
 from headgate.origin.permits import Permits
 
 
@@ -127,13 +126,8 @@ def make_pool(
     **settings: Any,
 ) -> UpstreamPool:
     """Make a pool without connections."""
-    return UpstreamPool(
-        OriginSection(url=url, **settings),
-        timeouts=Timeouts(),
-        limits=RequestLimits(head=head, body=body),
-        counters=GatewayCounters(),
-        clock=clock,
-    )
+    gate = Gate(bounds=Bounds(head_bytes=head, max_body=body))
+    return UpstreamPool(OriginSection(url=url, **settings), GatewaySettings(gate, clock=clock))
 
 
 class StubContext(GatewayContext):
@@ -159,20 +153,13 @@ def make_context(
     bounds: Bounds | None = None,
 ) -> StubContext:
     """Make what the connections of one gateway share."""
-    bounds = bounds or Bounds(max_body=0)
-    pools = pools or (make_pool(lambda: context.now, body=bounds.max_body),)
-    counters = pools[0].counters
-    context = StubContext(
-        policy or make_policy(),
-        Balancer(pools, lambda: 0.0),
-        ConnectionRegistry(limit=limit, client_limit=0),
-        timeouts=Timeouts(),
-        limits=RequestLimits(body=bounds.max_body),
-        counters=counters,
-        clock=lambda: context.now,
-        buffers=Buffers(bounds, counters, lambda _: None, requests=True, response=1 << 20),
-        permits=permits,
-    )
+    bounds = replace(bounds or Bounds(max_body=0), connections=limit, client_connections=0)
+    context = StubContext(policy or make_policy(), Gate(bounds=bounds), permits=permits)
+    context.clock = lambda: context.now
+    if pools:
+        context.counters = pools[0].counters
+    pools = pools or (UpstreamPool(OriginSection(url="http://192.0.2.200"), context),)
+    context.balancer = Balancer(pools, lambda: 0.0)
     context.pool.now = context.now
     context.observe = context.records.append
     return context

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.tree import Bounds
+from headgate.config.tree import Bounds, Gate
 from headgate.origin.gateway.buffer import PIECE_SIZE, PIECES_PER_TURN, Buffers, BufferSpace, SpooledBuffer
 from headgate.origin.gateway.record import GatewayCounters
+from headgate.origin.gateway.settings import GatewaySettings
 
 
 def make_space(memory: int = 1 << 20, files: int = 1 << 20) -> tuple[BufferSpace, list[str]]:
@@ -115,8 +116,9 @@ def test_without_a_folder_for_files_requests_are_not_buffered(monkeypatch: pytes
     for files, has_folder, buffered in ((1, True, True), (0, True, False), (1, False, False)):
         if not has_folder:
             monkeypatch.setattr(tempfile, "gettempdir", gettempdir)
-        buffers = Buffers(Bounds(buffer_files=files), GatewayCounters(), said.append, requests=True, response=0)
-        assert buffers.requests is buffered
+        gate = Gate(bounds=Bounds(buffer_files=files), buffer_response=0)
+        buffers = Buffers(GatewaySettings(gate), said.append)
+        assert (buffers.for_request() is not None) is buffered
         assert buffers.for_response() is None
     assert len(said) == 1
 

@@ -91,7 +91,7 @@ class Harness:
 
     def pass_through(self) -> "Harness":
         """Buffer neither requests nor responses."""
-        self.context.buffers.configure(requests=False, response=0)
+        self.context.buffer_requests, self.context.buffer_response = False, 0
         return self
 
     def receive(self, *pieces: bytes) -> "Harness":

@@ -2,25 +2,20 @@
 
 import asyncio
 import errno
-from functools import partial
 
 import pytest
 
 from headgate.config.origin_section import OriginSection
-from headgate.config.tree import Timeouts
 from headgate.errors import ConfigurationError, ProtocolError
-from headgate.http.h1 import RequestLimits
 from headgate.origin.gateway.exchange import UpstreamConnection, UpstreamPool, UpstreamState
 from headgate.origin.gateway.origins import Origins, client_tls
-from headgate.origin.gateway.record import GatewayCounters
-from tests.unit.origin.gateway.stub import StubTransport
+from tests.unit.origin.gateway.stub import StubTransport, make_context
 
 
 def origins(*urls: str) -> Origins:
-    make_pool = partial(
-        UpstreamPool, timeouts=Timeouts(), limits=RequestLimits(), counters=GatewayCounters(), clock=lambda: 100.0
-    )
-    return Origins([OriginSection(url=url) for url in urls], make_pool)
+    context = make_context()
+    context.now = 100.0
+    return Origins([OriginSection(url=url) for url in urls], context)
 
 
 def connection(pool: UpstreamPool) -> UpstreamConnection:
@@ -41,26 +36,30 @@ def test_a_reload_keeps_the_connections_of_origins_that_stay_and_lets_the_others
     assert found.pools[1] is not leaves
     assert (stays.health.weight, stays.health.failures, stays.rewrite is not None) == (3, 1, True)
     assert (kept.state, idle.state, busy.state) == (UpstreamState.IDLE, UpstreamState.CLOSED, UpstreamState.IDLE)
-    assert list(found.tick(100.0)) == []
+    assert list(found.tick(100.0)) == ["warning: origin a:80: requests fail (unreachable 1)"]
     assert found._retired == [leaves]
     leaves.give_back(busy)  # the end of its exchange
     assert busy.state is UpstreamState.CLOSED
     assert list(found.tick(100.0)) == found._retired == []
 
 
-def test_a_change_is_one_line_and_changes_that_follow_fast_are_one_more_later() -> None:
-    found = origins("http://a")
-    (pool,) = found.pools
-    lines = []
-    for now in (100.0, 100.1, 100.2, 100.3, 109.0, 110.0, 110.1):
-        if now == 100.2:
-            pool.health.succeed()
-        elif now < 101:
-            pool.fail("tls", "certificate has expired")
-        lines += [(now, line) for line in found.tick(now)]
-    assert lines == [(100.0, "warning: origin a:80 has failed (tls: certificate has expired)")]
-    pool.health.succeed()
-    assert list(found.tick(111.0)) == ["origin a:80 answers again"]
+def test_each_origin_has_at_most_one_line_in_an_interval_and_no_failure_is_left_out() -> None:
+    found = origins("http://a", "http://b")
+    a, b = found.pools
+
+    def said(now: float, *failed: UpstreamPool, kind: str = "timeout") -> list[str]:
+        for pool in failed:
+            pool.fail(kind, "why")
+        return [line.removeprefix("warning: origin ") for line in found.tick(now)]
+
+    assert said(100.0) == []
+    assert said(100.1, a, a, b) == ["a:80: requests fail (timeout 2)", "b:80: requests fail (timeout 1)"]
+    assert said(100.2, a) == said(109.0, a) == []
+    assert said(110.1) == ["a:80 has failed (timeout: why)"]
+    a.health.succeed()
+    assert said(111.0, b) == ["b:80: requests fail (timeout 1)"]
+    assert said(120.2) == ["origin a:80 answers again"]
+    assert said(121.1, b, kind="tls") == ["b:80 has failed (tls: why)"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.config.origin_section import OriginSection
-from headgate.config.tree import Bounds, Timeouts
+from headgate.config.tree import Bounds, Gate, Timeouts
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencySettings
 from headgate.origin import Rejections, Routes, client_address
@@ -58,7 +58,7 @@ class BusyConnection:
 
 async def test_draining_may_be_cut_short_by_draining_again() -> None:
     gateway = make_gateway()
-    BusyConnection(gateway._context.registry)
+    BusyConnection(gateway.context.registry)
     first = asyncio.ensure_future(gateway.drain(3600))
     await asyncio.sleep(0)
     assert not first.done()
@@ -108,7 +108,7 @@ async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes
     gateway = make_gateway()
     await gateway.start(port=0)
     for kind in (Defective, Slow, Defective):
-        kind(gateway._context.registry).deadline = 0.0
+        kind(gateway.context.registry).deadline = 0.0
     for _ in range(2):
         gateway._tick()
         assert gateway.connections == set()
@@ -128,18 +128,16 @@ async def test_a_connection_that_cannot_be_expired_is_aborted_and_the_clock_goes
     ],
     ids=["silence", "header", "response", "response_body"],
 )
-async def test_no_timeout_is_early(
-    sent: bytes, response: bytes, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr("headgate.origin.gateway.server.time", clock)
-    gateway = make_gateway(timeouts=Timeouts(header=2.0, response=4.0, response_body=6.0))
+async def test_no_timeout_is_early(sent: bytes, response: bytes, seconds: float) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    gateway = make_gateway(gate=Gate(timeouts=Timeouts(header=2.0, response=4.0, response_body=6.0)))
+    gateway.context.clock = lambda: clock.now
     gateway._tick()
     upstream, client = UpstreamConnection(gateway.origins.pools[0]), StubTransport()
     upstream.connection_made(StubTransport())
     gateway.origins.pools[0].give_back(upstream)
     clock.now += 0.2  # after the tick
-    connection = ClientConnection(gateway._context)
+    connection = ClientConnection(gateway.context)
     connection.connection_made(client)
     connection.data_received(sent)
     if response:
@@ -182,20 +180,20 @@ def test_a_limit_is_added_changed_and_removed_while_requests_are_in_flight() -> 
     gateway = make_gateway()
     gateway.limit_concurrency(None)
     gateway.limit_concurrency(ConcurrencySettings(max=1))
-    permits = gateway.permits
+    permits = gateway.context.permits
     assert permits is not None
     permit = permits.take()
     assert permit is not None
     gateway.limit_concurrency(ConcurrencySettings(max=2))
-    assert gateway.permits is permits
+    assert gateway.context.permits is permits
     assert (permits.limit.limit, permits.limit.in_flight) == (2.0, 1)
     gateway.limit_concurrency(None)
-    removed = gateway.permits
+    removed = gateway.context.permits
     gateway.limit_concurrency(ConcurrencySettings(max=3))
     permit.release()
     assert permits.limit.in_flight == 0
     assert removed is None
-    assert gateway.permits is not permits
+    assert gateway.context.permits is not permits
 
 
 async def test_other_timeouts_and_bounds_are_in_force_for_further_requests() -> None:
@@ -203,18 +201,18 @@ async def test_other_timeouts_and_bounds_are_in_force_for_further_requests() -> 
     await gateway.start(port=0)
     timeouts = Timeouts(header=2.0, idle=1.0, response=4.0)
     bounds = Bounds(head_bytes=2048, max_body=5, connections=1, client_connections=7)
-    gateway.limit(timeouts, bounds)
+    gateway.context.configure(Gate(timeouts=timeouts, bounds=bounds))
     gateway.origins.configure([OriginSection(url="http://192.0.2.201")], [None])  # a new pool
     (pool,) = gateway.origins.pools
-    context = gateway._context
-    assert pool.timeouts is context.timeouts is timeouts
-    assert (context.limits.head, pool.max_head, pool.max_body, context.idle_timeout) == (2048, 4096, 5, 1.0)
-    assert gateway._tick_seconds == 1 / 8
+    context = gateway.context
+    assert pool.settings is context
+    assert (context.timeouts, context.limits.head, context.limits.body) == (timeouts, 2048, 5)
+    assert context.idle_timeout == 1.0
     first, second = (ClientConnection(context) for _ in range(2))
     first.connection_made(StubTransport())
     assert first.deadline == pytest.approx(context.clock() + 2.0, abs=1.0)
     second.connection_made(StubTransport())  # the first one gives way
     assert gateway.connections == {second}
     await gateway.drain(0)
-    gateway.limit(Timeouts(), bounds)
+    gateway.context.configure(Gate())
     assert context.idle_timeout == 1.0  # that of a drain
