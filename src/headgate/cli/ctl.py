@@ -35,7 +35,6 @@ _TIMES: Final = ("received", "until", "held_until", "release")
 @click.argument("command", type=click.Choice(list(_ARGUMENTS)))
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
 @click.option("--identifier", metavar="X", help="With why: the client instead of a request.")
-@click.option("--domain", metavar="NAME", help="With hold: this domain only.")
 @click.option("--admin", type=ADDRESS, help="Admin listener; by default that of the configuration file.")
 @click.option("--token", metavar="FILE", help="File with the token; by default admin.token of that file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -48,7 +47,7 @@ def ctl(command: str, arguments: tuple[str, ...], *, as_json: bool, **options: s
     headgate ctl why --identifier 192.0.2.7      why this client is held; its last requests
     headgate ctl holds [IDENTIFIER]              who is held longest, or until when this client is
     headgate ctl release IDENTIFIER              end the holds of a client; forget its requests
-    headgate ctl hold IDENTIFIER SECONDS         hold a client in all domains, or in --domain NAME
+    headgate ctl hold IDENTIFIER SECONDS         hold a client in all domains, until a restart at most
     headgate ctl mode DOMAIN enforce|shadow      until the next reload or restart
     headgate ctl drain                           as SIGTERM: /readyz answers 503, then the server ends
 
@@ -61,14 +60,14 @@ def ctl(command: str, arguments: tuple[str, ...], *, as_json: bool, **options: s
 
     Exit code: 0 done, 1 not found or refused, 2 wrong use.
     """
-    given = dict(zip(_ARGUMENTS[command], arguments, strict=False)) | {
-        name: value for name in ("identifier", "domain") if (value := options[name]) is not None
-    }
-    is_complete = command == "holds" or len(given) >= len(_ARGUMENTS[command])
-    if len(arguments) > len(_ARGUMENTS[command]) or not is_complete or (command == "why" and len(given) != 1):
-        names = " ".join(name.upper() for name in _ARGUMENTS[command])
+    names = _ARGUMENTS[command]
+    given = dict(zip(names, arguments, strict=False))
+    if command == "why" and options["identifier"] is not None:
+        given, names = given | {"identifier": options["identifier"]}, ("identifier",)
+    if len(arguments) > len(_ARGUMENTS[command]) or (given.keys() != set(names) and (command != "holds" or given)):
         either = " or --identifier X" if command == "why" else ""
-        raise click.UsageError(f"{command} takes {names}{either}" if names else f"{command} takes no argument")
+        wanted = " ".join(map(str.upper, _ARGUMENTS[command])) or "no argument"
+        raise click.UsageError(f"{command} takes {wanted}{either}")
     tree, _ = Options(options["file"]).read()
     listen = options["admin"] or (tree.master.admin if not tree.origins else "") or tree.gate.admin or Gate().admin
     answer = _ask(Address.parse(listen), command, given, options["token"] or tree.admin.token)

@@ -42,6 +42,9 @@ _ROUNDING = 0.002
 _COPIED_AT_ONCE = 1_000
 """Holds of a master copied at once after a reload; a millisecond."""
 
+_MAX_BY_HAND = 100_000
+"""Holds known to be made by an operator."""
+
 _UNTIL_ANSWERED = 2.0
 """Seconds; a master elsewhere repeats its holds within a tenth of one, and sends 100,000 in a second."""
 
@@ -370,8 +373,9 @@ class Gatekeeper:
     def hold(self, domain: str, identifier: bytes, seconds: float, *, now: float) -> None:
         """Hold an identifier at the request of an operator, so also for longer than `max_hold`, which grows."""
         control = DelayUntil(domain, identifier, now + seconds)
-        self.by_hand = {key: until for key, until in self.by_hand.items() if until > now}
         self.by_hand[domain, identifier] = control.release
+        if len(self.by_hand) > _MAX_BY_HAND:
+            del self.by_hand[next(iter(self.by_hand))]
         self._max_hold = max(self._max_hold, seconds)
         self.obey(control, now=now)
         if self.master is not None:

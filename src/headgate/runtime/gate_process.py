@@ -30,7 +30,7 @@ from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.record import RequestRecord
 from headgate.runtime.access_log import AccessLog, AccessLogCounters
-from headgate.runtime.control import GateControl
+from headgate.runtime.control import ProcessControl
 from headgate.runtime.gate_advice import (
     AdvicePublication,
     AdviceReport,
@@ -130,7 +130,7 @@ class GateProcess(Backend):
         self._memory = None if self._link is None else open_memory(configuration.memory)
         self.store = MasterStore(tree.master.store if self._link is None else "memory", log)
         self._meter = RequestMeter()
-        self._control = GateControl(self._counted_at)
+        self._control = ProcessControl(self._counted_at)
         try:
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
@@ -351,7 +351,7 @@ class GateProcess(Backend):
         self._gateway.context.observe = observe
 
     def _build_policy(self) -> GatewayPolicy:
-        self._control.configure(self.gatekeeper, self._composed.domains)
+        self._control.configure(self.gatekeeper, self._composed.domains, self._composed.address)
         return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=log)
 
     async def answer(self, name: str, argument: Any) -> Any:

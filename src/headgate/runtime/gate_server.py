@@ -32,7 +32,7 @@ from headgate.origin.sidecar.unix_socket import UnixSocket
 from headgate.runtime.access_log import AccessLogCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
-from headgate.runtime.control import MasterControl
+from headgate.runtime.control import master_control
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval
 from headgate.runtime.gate_build import (
     RESTART_KEYS,
@@ -209,10 +209,9 @@ class _GateServer(Server):
     async def reload(self) -> None:
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
+        changes = domain_changes(self._tree.domain, tree.domain)
         await self._put_in_force(tree)
         rest = restart_note(self._tree, tree, RESTART_KEYS)
-        changes = domain_changes(self._tree.domain, tree.domain)
-        self._tree = replace(self._tree, domain=tree.domain)
         configure_log(tree.log)
         log_warnings(tree, log)
         sources = [*([file] if file else []), *(["the certificates"] if tree.certificates else [])]
@@ -227,25 +226,20 @@ class _GateServer(Server):
     async def _put_in_force(self, tree: Configuration) -> None:
         async with self._reloading:
             await self.backend.reload(GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key))
-            self._in_force = tree
-
-    def ipv6_prefix(self) -> int:
-        """Return how many bits of an IPv6 address identify a client."""
-        return self._in_force.gate.ipv6_prefix
+            self._in_force, self._tree = tree, replace(self._tree, domain=tree.domain)
 
     def scope(self) -> str:
         """Return where else a client must be held or released."""
         gate = self._tree.gate
         if gate.master != "embedded":
-            return f"at this gate only: do the same at the other gates, and first at the master {gate.master_text}"
-        return "" if self._store.redis is None else "here only: the gates that share the store count on"
+            return f"; at this gate only: do the same at the other gates, and first at the master {gate.master_text}"
+        return "" if self._store.redis is None else "; here only: the gates that share the store count on"
 
     async def set_mode(self, domain: str, mode: str) -> None:
         """Change the mode of a domain until the next reload."""
         if self._tree.gate.master != "embedded":
             raise HeadgateError(f"the master applies the rules; set the mode at {self._tree.gate.master_text}")
         await self._put_in_force(with_mode(self._in_force, domain, mode))
-        self._tree = replace(self._tree, domain=self._in_force.domain)
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree
@@ -332,7 +326,7 @@ class GateWorkers(Backend):
     async def ask(self, name: str, argument: Any) -> list[Any]:
         """Return the answers of all workers; the master that they share holds and releases first."""
         if self._link is not None and name in {"hold", "release"}:
-            getattr(MasterControl(self._link), name)(**argument)
+            getattr(master_control(self._link, self._configuration.tree.gate.ipv6_prefix), name)(**argument)
         answers = await asyncio.gather(*(worker.ask(name, argument) for worker in self._supervisor.workers))
         return [None if one is None else msgspec.msgpack.decode(one) for one in answers]
 

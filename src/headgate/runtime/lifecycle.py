@@ -173,12 +173,8 @@ class Server:
 
     # What `headgate ctl` does.
 
-    def ipv6_prefix(self) -> int:
-        """Return how many bits of an IPv6 address identify a client."""
-        return 64
-
     def scope(self) -> str:
-        """Return where else a client must be held or released; empty for nowhere."""
+        """Return where else a client must be held or released, for the end of a sentence."""
         return ""
 
     async def ask(self, name: str, argument: Any) -> list[Any]:

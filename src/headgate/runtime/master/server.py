@@ -18,7 +18,7 @@ from headgate.link.curve import ServerKeys, read_server_keys
 from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
-from headgate.runtime.control import MasterControl
+from headgate.runtime.control import master_control
 from headgate.runtime.lifecycle import Server, run_server
 from headgate.runtime.log import LogCounters, configure_log, log, write_line
 from headgate.runtime.master.quotas import Quotas
@@ -111,13 +111,12 @@ class MasterServer(Server):
         if file is None and not settings.curve_allow:
             log("nothing to reload: started without a configuration file")
             return
-        keys = _read_keys(tree)
+        keys, changes = _read_keys(tree), domain_changes(self._tree.domain, tree.domain)
         self._put_in_force(tree)
         if keys is not None and old.curve_key:
             self._link.set_allowed_keys(keys.allowed)
         log_warnings(tree, log, shared=True)
         rest = restart_note(self._tree, tree, _RESTART_KEYS)
-        changes, self._tree = domain_changes(self._tree.domain, tree.domain), replace(self._tree, domain=tree.domain)
         log(f"{file or settings.curve_allow} read again{changes}{rest}")
 
     def _put_in_force(self, tree: Configuration) -> None:
@@ -127,24 +126,19 @@ class MasterServer(Server):
         if self._quotas is not None:
             self._quotas.set_master(master)
         self._store.attach(master, self._link.publish)
-        self._in_force = tree
+        self._in_force, self._tree = tree, replace(self._tree, domain=tree.domain)
 
     async def set_mode(self, domain: str, mode: str) -> None:
         """Change the mode of a domain until the next reload; gatekeepers keep the holds that they have."""
         self._put_in_force(with_mode(self._in_force, domain, mode))
-        self._tree = replace(self._tree, domain=self._in_force.domain)
-
-    def ipv6_prefix(self) -> int:
-        """Return how many bits of an IPv6 address identify a client."""
-        return self._in_force.gate.ipv6_prefix
 
     async def ask(self, name: str, argument: Any) -> list[Any]:
         """Return the answer of the master to a query of `headgate ctl`."""
-        return [getattr(MasterControl(self._link), name)(**argument)]
+        return [getattr(master_control(self._link, self._in_force.gate.ipv6_prefix), name)(**argument)]
 
     def scope(self) -> str:
         """Return where else a client must be released."""
-        return "gates and sidecars keep the holds that they have: release the client there, too"
+        return "; gates and sidecars keep the holds that they have: release the client there, too"
 
     async def _report_unknown_domains(self) -> None:
         """Log the unknown domains that gatekeepers use, each once an hour."""
