@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, ClassVar, Final, TypeAlias
 
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
-from headgate.limit import DelayUntil, Domain, Gatekeeper
+from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
 from headgate.limit.history import ALGORITHMS
 from headgate.limit.messages import MAX_CONTROL_FRAME, header_identifier
 from headgate.link import MasterLink
@@ -85,6 +85,8 @@ class ProcessControl:
     def configure(self, holds: Holds, domains: Iterable[Domain], address: ClientAddress) -> "ProcessControl":
         """Replace what may change in a reload."""
         self._holds, self._domains, self._address = holds, {domain.name: domain for domain in domains}, address
+        several = (domain for domain in self._domains.values() if len(domain.rules) > 1)
+        self._algorithms = {domain.name: ALGORITHMS[domain.algorithm](domain.rules) for domain in several}
         return self
 
     def add(self, record: RequestRecord) -> None:
@@ -98,9 +100,10 @@ class ProcessControl:
         if accounting is not None:
             kept |= {"domain": accounting.domain, "verdict": accounting.status.value}
             if reason in {"rule", "lifeboat"}:
-                by = self._holder(accounting.domain, accounting.identifier, accounting.release, record.received)
-                cause = f"in domain {accounting.domain!r}, the client is held by {by}"
-                kept |= {"cause": cause, "held_until": accounting.release}
+                kept["rules"] = self._rules(
+                    accounting.domain, accounting.identifier, accounting.release, record.received
+                )
+                kept["held_until"] = accounting.release
         requests = self._others if reason in SERVED else self._refused
         requests.append((b"" if accounting is None else accounting.identifier, kept))
 
@@ -130,12 +133,12 @@ class ProcessControl:
                 "domain": name,
                 "until": round(release, 3),
                 "seconds": round(release - now, 3),
-                "by": self._holder(name, key, release, now),
+                "by": self._holder(name, key, self._rules(name, key, release, now)),
             }
             for name, key, release in releases
             if release > now
         ]
-        return {"requests": [_shown(*request) for request in requests], "held": held}
+        return {"requests": [self._shown(*request) for request in requests], "held": held}
 
     def hold(self, identifiers: Sequence[bytes], seconds: float) -> int:
         """Hold identifiers in all domains; return the number of domains."""
@@ -149,36 +152,40 @@ class ProcessControl:
         now = time.time()
         return sum(self._holds.reset(name, key, now=now) for name in self._domains for key in identifiers)
 
-    def _holder(self, name: str, identifier: bytes, release: float, now: float) -> str:
-        """Return what holds an identifier: an operator, or a rule and the master that applies it."""
+    def _rules(self, name: str, identifier: bytes, release: float, now: float) -> tuple[Rule, ...] | None:
+        """Return the rule that holds an identifier, all rules if it is unknown which; None for an operator."""
         if self._holds.by_hand.get((name, identifier), ASAP) >= release - _ROUNDING:
+            return None
+        domain, algorithm, history = self._domains.get(name), self._algorithms.get(name), self._holds.history
+        known = history(name, identifier) if algorithm is not None and history is not None else None
+        rules = () if domain is None else domain.rules
+        if known is None or algorithm is None:
+            return rules
+        available = algorithm.available(known, now)  # type: ignore[arg-type]  # it only reads
+        waits = [(1 - left) * rule.interval for rule, left in zip(rules, available, strict=True)]
+        return (rules[waits.index(max(waits))],)
+
+    def _holder(self, name: str, identifier: bytes, rules: tuple[Rule, ...] | None) -> str:
+        """Name who holds an identifier: an operator, or rules and the master that applies them."""
+        if rules is None:
             return "an operator"
-        domain, history, master = self._domains.get(name), self._holds.history, self._counted_at(name, identifier)
-        known = history(name, identifier) if history is not None and domain is not None else None
+        master = self._counted_at(name, identifier)
         where = "the embedded master" if master == "embedded" else f"the master {master}"
-        return _rule(domain, known, now) + (f", applied by {where}" if master else "")
+        what = f"the rule {' or '.join(map(str, rules))}" if rules else "a rule that this process does not know"
+        return f"{what}, applied by {where}" if master else what
+
+    def _shown(self, key: bytes, kept: dict[str, Any]) -> dict[str, Any]:
+        shown = {name: value for name, value in kept.items() if value and name != "rules"}
+        if "rules" in kept:
+            by = self._holder(kept["domain"], key, kept["rules"])
+            shown["cause"] = f"in domain {kept['domain']!r}, the client is held by {by}"
+        return shown | ({"identifier": identifier_digest(key)} if key else {})
 
 
 def master_control(link: MasterLink, ipv6_prefix: int) -> ProcessControl:
     """Return what answers the queries to a master."""
     address = client_address(ipv6_prefix=ipv6_prefix)
     return ProcessControl().configure(MasterHolds(link), link.master.domains.values(), address)
-
-
-def _shown(identifier: bytes, kept: dict[str, Any]) -> dict[str, Any]:
-    shown = {"identifier": identifier_digest(identifier)} if identifier else {}
-    return {name: value for name, value in kept.items() if value} | shown
-
-
-def _rule(domain: Domain | None, history: Sequence[float] | None, now: float) -> str:
-    """Name the rule that holds longest by a history, all rules if that is unknown."""
-    if domain is None or not domain.rules:
-        return "a rule that this process does not know"
-    rules = domain.rules
-    if history is not None and len(rules) > 1:
-        available = ALGORITHMS[domain.algorithm](rules).available(history, now)  # type: ignore[arg-type]  # it only reads
-        rules = (max(zip(rules, available, strict=True), key=lambda one: (1 - one[1]) * one[0].interval)[0],)
-    return f"the rule {' or '.join(map(str, rules))}"
 
 
 async def run_control(server: Server, name: str, arguments: Mapping[str, str], peer: str) -> Any:
