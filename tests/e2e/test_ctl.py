@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,8 @@ def test_a_gate_explains_holds_releases_changes_a_mode_and_drains(tmp_path, work
         assert "an operator" in str(ctl(gate, "why", "--identifier", "192.0.2.2")[1]["held"])
         assert ctl(gate, "mode", "default", "shadow")[0] == 0
         gate.until(lambda: set(statuses(gate, "192.0.2.3")) == {200}, "shadow mode")
+        gate.process.send_signal(signal.SIGHUP)
+        gate.until(lambda: 503 in statuses(gate, "192.0.2.4"), "mode of the file")
         for wrong in (("why", "\x1b"), ("release", "192.0.2.9"), ("holds", "x' OR 1")):
             code, error = ctl(gate, *wrong)
             assert (code, "\x1b" in error) == (1, False)

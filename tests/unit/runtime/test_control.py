@@ -79,6 +79,7 @@ def test_hold_and_release(capsys):
     gate = Gate()
     ask(gate, "hold", identifier="192.0.2.1", seconds="7200")
     assert gate.request() == gate.request(domain="other") == 503  # longer than any rule holds
+    assert all(one["seconds"] > 7_000 for one in ask(gate, "holds", identifier="192.0.2.1")["held"])
     assert ask(gate, "why", request="id0")["requests"][0]["cause"].endswith("is held by an operator")
     assert "release 192.0.2.1, 2 holds" in ask(gate, "release", identifier="192.0.2.1")["done"]
     assert gate.request() == gate.request(domain="other") == 200
@@ -99,6 +100,7 @@ def test_a_hold_outlives_a_reload():
     ask(gate, "hold", identifier="192.0.2.1", seconds="7200")
     new.gatekeeper.adopt(gate.gatekeeper, ["api"], now=time.time())  # the rules of `other` have changed
     assert [new.request(), new.request(domain="other")] == [503, 503]
+    assert all(one["seconds"] > 7_000 for one in ask(new, "holds", identifier="192.0.2.1")["held"])
     assert "an operator" in str(ask(new, "why", identifier="192.0.2.1"))
 
 
