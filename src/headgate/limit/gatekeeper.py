@@ -373,9 +373,7 @@ class Gatekeeper:
     def hold(self, domain: str, identifier: bytes, seconds: float, *, now: float) -> None:
         """Hold an identifier at the request of an operator, so also for longer than `max_hold`, which grows."""
         control = DelayUntil(domain, identifier, now + seconds)
-        self.by_hand[domain, identifier] = control.release
-        if len(self.by_hand) > _MAX_BY_HAND:
-            del self.by_hand[next(iter(self.by_hand))]
+        keep_latest(self.by_hand, (domain, identifier), control.release)
         self._max_hold = max(self._max_hold, seconds)
         self.obey(control, now=now)
         if self.master is not None:
@@ -516,6 +514,13 @@ class Gatekeeper:
             self._tables.add(holds, identifier, release, self.clock.latest)
         elif release > known:
             holds.put(identifier, release)
+
+
+def keep_latest(by_hand: dict[tuple[str, bytes], float], key: tuple[str, bytes], until: float) -> None:
+    """Note a hold that an operator has made, in place of the oldest one if there are many."""
+    by_hand[key] = until
+    if len(by_hand) > _MAX_BY_HAND:
+        del by_hand[next(iter(by_hand))]
 
 
 def spacing(domains: Iterable[Domain]) -> dict[str, float]:

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
+from headgate.limit.gatekeeper import keep_latest
 from headgate.limit.history import ALGORITHMS
 from headgate.limit.messages import MAX_CONTROL_FRAME, header_identifier
 from headgate.link import MasterLink
@@ -45,11 +46,9 @@ _CAUSES: Final = {
 class MasterHolds:
     """The holds of a master that has gatekeepers elsewhere."""
 
-    by_hand: ClassVar[Mapping[tuple[str, bytes], float]] = {}
-
-    def __init__(self, link: MasterLink) -> None:
+    def __init__(self, link: MasterLink, by_hand: dict[tuple[str, bytes], float]) -> None:
         self._link, self._master = link, link.master
-        self.history = link.master.history
+        self.by_hand, self.history = by_hand, link.master.history
 
     def held(self, domain: str, identifier: bytes, *, now: float) -> float:
         """Return until when an identifier is held."""
@@ -58,6 +57,7 @@ class MasterHolds:
 
     def hold(self, domain: str, identifier: bytes, seconds: float, *, now: float) -> None:
         """Hold an identifier at all gatekeepers of a domain."""
+        keep_latest(self.by_hand, (domain, identifier), now + seconds)
         self._master.learn(domain, identifier, now + seconds, now)
         self._link.publish(DelayUntil(domain, identifier, now + seconds))
 
@@ -182,10 +182,14 @@ class ProcessControl:
         return shown | ({"identifier": identifier_digest(key)} if key else {})
 
 
-def master_control(link: MasterLink, ipv6_prefix: int) -> ProcessControl:
-    """Return what answers the queries to a master."""
+def master_control(
+    link: MasterLink, ipv6_prefix: int, by_hand: dict[tuple[str, bytes], float] | None = None
+) -> ProcessControl:
+    """Return what answers the queries to a master; `by_hand` has the holds that an operator has made."""
     address = client_address(ipv6_prefix=ipv6_prefix)
-    return ProcessControl().configure(MasterHolds(link), link.master.domains.values(), address)
+    return ProcessControl().configure(
+        MasterHolds(link, {} if by_hand is None else by_hand), link.master.domains.values(), address
+    )
 
 
 async def run_control(server: Server, name: str, arguments: Mapping[str, str], peer: str) -> Any:
@@ -216,6 +220,7 @@ async def run_control(server: Server, name: str, arguments: Mapping[str, str], p
         what = f"no request {request_id!r:.200}" if request_id else f"{text!r:.200} is not held, and no request of it"
         raise HeadgateError(f"{what} is among the last {_MAX_RECENT} of a process of this server")
     shown = {"requests": sorted(requests, key=lambda one: -one["received"])[:_MAX_SHOWN]} if name == "why" else {}
+    held.sort(key=lambda one: one["by"] == "an operator")  # last, since a worker that was replaced does not know that
     return shown | {"held": [*{(one["domain"], one["identifier"]): one for one in held}.values()]}
 
 
@@ -227,18 +232,19 @@ async def _act(server: Server, name: str, identifiers: list[bytes], arguments: M
         identifiers = identifiers[:1] if _is_address(done) else identifiers
         done, noun = f"{done} for {more['seconds']:g} s", "domains"
     count = max(await _ask(server, name, identifiers=identifiers, **more))
-    log(f"ctl: {name} {done}, {count} {noun}, by {peer}")
+    log(f"ctl: {name} {done}, {noun}: {count}, by {peer}")
     if not count:
-        raise HeadgateError(f"{done} was not held; its requests are forgotten{server.scope()}")
-    return {"done": f"{name} {done}, {count} {noun}{server.scope()}"}
+        raise HeadgateError(f"{done} was not held; its requests are forgotten{server.scope(name)}")
+    return {"done": f"{name} {done}, {noun}: {count}{server.scope(name)}"}
 
 
 async def _ask(server: Server, name: str, **arguments: Any) -> list[Any]:
     answers = await server.ask(name, arguments)
-    if not answers or None in answers:
-        raise HeadgateError(
-            "a process did not answer, try again; or this server holds no clients: ask a gate or master"
-        )
+    silent = answers.count(None)
+    if silent == len(answers):
+        raise HeadgateError("this server does not answer that: ask a gate or a master")
+    if silent:
+        raise HeadgateError(f"{silent} of {len(answers)} processes did not answer, the others did; try again")
     return answers
 
 

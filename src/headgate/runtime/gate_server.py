@@ -228,12 +228,12 @@ class _GateServer(Server):
             await self.backend.reload(GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key))
             self._in_force, self._tree = tree, replace(self._tree, domain=tree.domain)
 
-    def scope(self) -> str:
+    def scope(self, act: str) -> str:
         """Return where else a client must be held or released."""
         gate = self._tree.gate
         if gate.master != "embedded":
-            return f"; at this gate only: do the same at the other gates, and first at the master {gate.master_text}"
-        return "" if self._store.redis is None else "; here only: the gates that share the store count on"
+            return f"; at this gate only: {act} it first at the master {gate.master_text}, then at the other gates"
+        return "" if self._store.redis is None else f"; at this gate only: {act} it at each gate that shares the store"
 
     async def set_mode(self, domain: str, mode: str) -> None:
         """Change the mode of a domain until the next reload."""

@@ -173,7 +173,7 @@ class Server:
 
     # What `headgate ctl` does.
 
-    def scope(self) -> str:
+    def scope(self, act: str) -> str:  # noqa: ARG002  # for others
         """Return where else a client must be held or released, for the end of a sentence."""
         return ""
 

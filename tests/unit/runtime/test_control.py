@@ -81,7 +81,7 @@ def test_hold_and_release(capsys):
     assert gate.request() == gate.request(domain="other") == 503  # longer than any rule holds
     assert all(one["seconds"] > 7_000 for one in ask(gate, "holds", identifier="192.0.2.1")["held"])
     assert ask(gate, "why", request="id0")["requests"][0]["cause"].endswith("is held by an operator")
-    assert "release 192.0.2.1, 2 holds" in ask(gate, "release", identifier="192.0.2.1")["done"]
+    assert "release 192.0.2.1, holds: 2" in ask(gate, "release", identifier="192.0.2.1")["done"]
     assert gate.request() == gate.request(domain="other") == 200
     assert gate.request(domain="other") == 503
     ask(gate, "release", identifier="192.0.2.1")
@@ -90,8 +90,8 @@ def test_hold_and_release(capsys):
         ask(gate, "release", identifier="192.0.2.9")
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == [
-        f"headgate: ctl: hold 192.0.2.1 for 7200 s, 2 domains, by {PEER}",
-        f"headgate: ctl: release 192.0.2.1, 2 holds, by {PEER}",
+        f"headgate: ctl: hold 192.0.2.1 for 7200 s, domains: 2, by {PEER}",
+        f"headgate: ctl: release 192.0.2.1, holds: 2, by {PEER}",
     ]
 
 
@@ -140,7 +140,7 @@ def test_wrong_arguments(name, arguments, message):
 
 def test_servers_without_gatekeepers_say_so():
     for name, arguments in [("why", {"request": "a"}), ("hold", {"identifier": "a", "seconds": "1"})]:
-        with pytest.raises(HeadgateError, match="this server holds no clients"):
+        with pytest.raises(HeadgateError, match="ask a gate or a master"):
             ask(Backend(), name, **arguments)
     with pytest.raises(HeadgateError, match="applies no rules"):
         ask(Backend(), "mode", domain="api", mode="shadow")

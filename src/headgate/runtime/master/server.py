@@ -61,6 +61,7 @@ class MasterServer(Server):
         self._as_json = as_json
         self._tree, _ = read()
         self._in_force = self._tree
+        self._by_hand: dict[tuple[str, bytes], float] = {}
         self._started = time.time()
         self._quotas: Quotas | None = None
         self._store = MasterStore(self._tree.master.store, log)
@@ -134,11 +135,13 @@ class MasterServer(Server):
 
     async def ask(self, name: str, argument: Any) -> list[Any]:
         """Return the answer of the master to a query of `headgate ctl`."""
-        return [getattr(master_control(self._link, self._in_force.gate.ipv6_prefix), name)(**argument)]
+        return [getattr(master_control(self._link, self._in_force.gate.ipv6_prefix, self._by_hand), name)(**argument)]
 
-    def scope(self) -> str:
+    def scope(self, act: str) -> str:
         """Return where else a client must be released."""
-        return "; gates and sidecars keep the holds that they have: release the client there, too"
+        return (
+            "" if act == "hold" else "; gates and sidecars keep the holds that they have: release the client there, too"
+        )
 
     async def _report_unknown_domains(self) -> None:
         """Log the unknown domains that gatekeepers use, each once an hour."""
