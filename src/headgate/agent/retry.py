@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
 
@@ -17,8 +18,7 @@ _MAX_DOUBLINGS: Final = 10
 """Number of retries after which pauses stop growing, at 8 to 17 minutes, or twice that after 429."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """After which failures a request is sent again, and how often; `Retry(2)` is what `retry=2` means.
 
     Only requests whose body can be sent again are. A failure to connect, before anything was sent, is repeated for all

@@ -21,10 +21,11 @@ _TIME = rb"(?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9]):(?P<second>[0-6][0-9])"
 # 9110 5.6.7: the form to send, and two older ones that recipients must read. Names are case-sensitive; the day of the
 # week is not compared with the date.
 _DATES = [
-    re.compile(_DAY + rb", (?P<day>[0-3][0-9]) " + _MONTH + rb" (?P<year>[0-9]{4}) " + _TIME + rb" GMT"),
-    re.compile(_WHOLE_DAY + rb", (?P<day>[0-3][0-9])-" + _MONTH + rb"-(?P<year>[0-9]{2}) " + _TIME + rb" GMT"),
-    re.compile(_DAY + b" " + _MONTH + rb" (?P<day>[ 0-3][0-9]) " + _TIME + rb" (?P<year>[0-9]{4})"),
+    _DAY + rb", (?P<day>[0-3][0-9]) " + _MONTH + rb" (?P<year>[0-9]{4}) " + _TIME + rb" GMT",
+    _WHOLE_DAY + rb", (?P<day>[0-3][0-9])-" + _MONTH + rb"-(?P<year>[0-9]{2}) " + _TIME + rb" GMT",
+    _DAY + b" " + _MONTH + rb" (?P<day>[ 0-3][0-9]) " + _TIME + rb" (?P<year>[0-9]{4})",
 ]
+"""They are compiled when the first date is read, since an agent imports them and may never read one."""
 
 
 _YEAR: Final = 365.2425 * 86400
@@ -38,7 +39,7 @@ def parse_http_date(value: bytes, *, now: float | None = None) -> int | None:
     `now`, in seconds since 1970, decides the century of a year of two digits; without it the year is 1970 to 2069.
     """
     for pattern in _DATES:
-        match = pattern.fullmatch(value)
+        match = re.fullmatch(pattern, value)
         if match is None:
             continue
         if len(match["year"]) == 4:
