@@ -159,5 +159,8 @@ def test_a_gate_limits_and_a_master_starts(install):
 
 @pytest.mark.deep
 def test_a_prefetch_proxy_starts_with_its_own_certificate(install):
-    with running(install("proxy"), "proxy", "--listen", "127.0.0.1:0") as proxy:
+    folder = install("proxy")
+    (folder / "headgate.toml").write_text('[proxy]\nlisten = "127.0.0.1:0"\n')
+    assert run(folder, "headgate", "config", "check").stdout == "headgate.toml: valid, 0 domains\n"
+    with running(folder, "proxy") as proxy:
         proxy.wait_for(r"^ready https://")

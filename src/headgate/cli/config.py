@@ -56,17 +56,15 @@ def config() -> None:
 @CONFIG
 def check_file(named: str | None, file: str | None) -> None:
     """Check FILE, with what the environment sets: print the first error, or that the file is valid."""
-    from headgate.runtime.bus_protection import bus_warnings, key_file_warnings
-    from headgate.runtime.gate_build import check_composition
-
     tree, name = Options(_one_name(named, file)).read()
     if environment():
         name = name or "the environment"
     if name is None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
+    # A prefetch proxy runs with the extra `proxy` alone.
+    has_proxy_only = tree.proxy != Proxy() and tree == Configuration(proxy=tree.proxy, log=tree.log)
     try:
-        check_composition(tree)
-        _check_bus(tree)
+        warnings = [] if has_proxy_only else _check_gate(tree)
         if tree.proxy != Proxy():
             from headgate.runtime.prefetch_proxy_process import check_proxy
 
@@ -78,9 +76,7 @@ def check_file(named: str | None, file: str | None) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     log_warnings(tree, warn)
-    key_files = (tree.gate.curve_key, tree.sidecar.curve_key)
-    key_warnings = (warning for file in key_files for warning in key_file_warnings(file))
-    for warning in (*bus_warnings(tree.master), *bus_warnings(tree.router), *key_warnings):
+    for warning in warnings:
         warn(warning)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
 
@@ -90,14 +86,20 @@ def warn(warning: str) -> None:
     click.echo(f"headgate: {warning}", err=True)
 
 
-def _check_bus(tree: Configuration) -> None:
-    """Raise `ConfigurationError` for what `headgate master` or `headgate router` refuse at their start."""
+def _check_gate(tree: Configuration) -> list[str]:
+    """Raise `ConfigurationError` for what a gate, a master or a router refuses at its start; return warnings."""
     from headgate.link.curve import read_server_keys
-    from headgate.runtime.bus_protection import require_protection, require_quota_protection
-    from headgate.runtime.gate_build import snapshot_file
+    from headgate.runtime.bus_protection import (
+        bus_warnings,
+        key_file_warnings,
+        require_protection,
+        require_quota_protection,
+    )
+    from headgate.runtime.gate_build import check_composition, snapshot_file
     from headgate.runtime.master.snapshot import snapshot_path
     from headgate.runtime.router import read_keys, require_masters
 
+    check_composition(tree)
     read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
     require_protection("master", tree.master)
     require_quota_protection(tree.master)
@@ -109,6 +111,10 @@ def _check_bus(tree: Configuration) -> None:
     if tree.router != Router():
         require_protection("router", tree.router)
         require_masters(tree)
+    key_warnings = (
+        warning for file in (tree.gate.curve_key, tree.sidecar.curve_key) for warning in key_file_warnings(file)
+    )
+    return [*bus_warnings(tree.master), *bus_warnings(tree.router), *key_warnings]
 
 
 @config.command("show", short_help="Print the effective configuration with its documentation.")
