@@ -14,6 +14,7 @@ from headgate.errors import ConfigurationError, reason_of
 
 _READY: Final = b"ready\n"
 _TIMEOUT: Final = 10.0
+_RETRY_DELAY: Final = 0.1
 _MAX_SOCKETS: Final = 250
 """Descriptors that one message can have (SCM_MAX_FD is 253)."""
 
@@ -57,7 +58,11 @@ async def serve_takeover(
     """Give the descriptors of `sockets` to each process that connects, until one is ready; then call `replaced`."""
     loop = asyncio.get_running_loop()
     while True:
-        peer, _ = await loop.sock_accept(listener)
+        try:
+            peer, _ = await loop.sock_accept(listener)
+        except OSError:  # no descriptor is left
+            await asyncio.sleep(_RETRY_DELAY)
+            continue
         with peer:
             try:
                 socket.send_fds(peer, [b"."], await sockets())

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import socket
 from contextlib import ExitStack
 
@@ -17,7 +18,7 @@ def opened():
         yield stack
 
 
-async def test_sockets_are_given_to_each_process_until_one_is_ready(tmp_path, opened):
+async def test_sockets_are_given_to_each_process_until_one_is_ready(tmp_path, opened, monkeypatch):
     path = str(tmp_path / "takeover")
     none = Predecessor(path)
     assert none.sockets == []
@@ -30,6 +31,15 @@ async def test_sockets_are_given_to_each_process_until_one_is_ready(tmp_path, op
     async def descriptors():
         return [served.fileno()]
 
+    accept, left = asyncio.get_running_loop().sock_accept, [True]
+
+    async def accept_later(sock):
+        if left:
+            left.pop()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await accept(sock)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_accept", accept_later)
     serving = asyncio.ensure_future(serve_takeover(listener.socket, descriptors, lambda: replaced.append(True)))
     for fails in (True, False):
         successor = await asyncio.to_thread(Predecessor, path)

@@ -52,7 +52,7 @@ class BufferSpace:
         if now >= self._next_line:
             self._next_line = now + _REPORT_INTERVAL
             effect = "it is answered 503" if self._kind == "request" else "the origin waits for its client"
-            self._log(f"no room to buffer a {self._kind}, {effect}: {reason_of(error)}")
+            self._log(f"warning: no room to buffer a {self._kind}, {effect}: {reason_of(error)}")
 
 
 class SpooledBuffer:
