@@ -26,6 +26,8 @@ _ARGUMENTS: Final = {
     "drain": (),
 }
 """The names of the arguments of each command."""
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to ask a server that listens at all addresses."""
 _READS: Final = ("why", "holds")
 _TIMEOUT: Final = 15.0
 _TIMES: Final = ("received", "until", "held_until", "release")
@@ -83,7 +85,7 @@ def _ask(address: Address, command: str, given: dict[str, str], token_file: str)
     headers = {"X-Headgate-Control": "1"}
     if token_file:
         headers["Authorization"] = f"Bearer {read_token(token_file).decode()}"
-    connection = HTTPConnection(address.host.strip("[]"), address.port, timeout=_TIMEOUT)
+    connection = HTTPConnection(_LOOPBACK.get(host := address.host.strip("[]"), host), address.port, timeout=_TIMEOUT)
     try:
         target = f"/control/{command}?{urlencode(given, errors='replace')}"
         connection.request("GET" if command in _READS else "POST", target, headers=headers)

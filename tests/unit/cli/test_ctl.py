@@ -26,20 +26,20 @@ def test_wrong_use(headgate, words, message):
     assert message in ran.err
 
 
-def ask(headgate, status, content, *words, kind="application/json"):
+def ask(headgate, status, content, *words, kind="application/json", host="127.0.0.1"):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(status)
             self.send_header("content-type", kind)
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(content.replace(b"HOST", self.headers["host"].partition(":")[0].encode()))
 
         def log_message(self, *_):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.handle_request).start()
-        return headgate("ctl", *words, "--admin", f"127.0.0.1:{server.server_port}")
+        return headgate("ctl", *words, "--admin", f"{host}:{server.server_port}")
 
 
 def test_text_of_clients_cannot_reach_the_terminal(headgate):
@@ -65,6 +65,11 @@ def test_refusals(headgate, status, content, kind, code, message):
     assert (ran.code, ran.out) == (code, b"")
     assert message in ran.err
     assert "internal" not in ran.err
+
+
+def test_a_server_at_all_addresses_is_asked_by_a_loopback_name(headgate):
+    ran = ask(headgate, 200, b'{"host":"HOST"}', "holds", host="0.0.0.0")
+    assert ran.out == b"host: 127.0.0.1\n"
 
 
 def test_no_server(headgate):
