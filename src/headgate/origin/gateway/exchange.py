@@ -134,8 +134,11 @@ class ProxiedExchange:
         return body.rest
 
     def _send_upload(self, data: bytes) -> None:
-        if self._upstream is not None:
-            self._upstream.send([data])
+        upstream = self._upstream
+        if upstream is not None and not upstream.transport.is_closing():
+            upstream.send([data])
+        elif self._upload is not None:
+            self._upload.paused = True  # `lost` follows; asyncio logs what is written before that
 
     def _close_upload(self) -> None:
         if self._upload is not None:

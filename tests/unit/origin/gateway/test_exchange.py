@@ -617,6 +617,23 @@ async def test_a_body_is_sent_as_fast_as_the_origin_reads(file: bool) -> None:
     assert harness.context.pool.idle == [harness.upstream]
 
 
+async def test_nothing_is_sent_to_an_origin_that_has_reset_the_connection() -> None:
+    harness, _ = collected(b"x" * 200_000)
+    write = harness.origin.write
+
+    def failing_write(data: bytes) -> None:
+        write(data)
+        harness.origin.closed = len(harness.origin.written) > len(HEAD)
+
+    harness.origin.write = failing_write  # type: ignore[method-assign,assignment]
+    harness.exchange.start(HEAD, 1000.0)
+    await turns()
+    assert len(harness.origin.written) == len(HEAD) + 65_536
+    harness.upstream.connection_lost(ConnectionResetError())
+    assert harness.client.calls[-1][0] == "fail"
+    assert harness.exchange._upload is None
+
+
 async def test_an_early_response_ends_the_sending_of_a_body_and_keeps_the_client() -> None:
     harness, _ = collected(b"x" * 100)
     harness.exchange._upload.paused = True  # type: ignore[union-attr]
