@@ -297,7 +297,7 @@ class Attempt:
         if turn is None:
             return None
         is_first, self._since = self._since is None, now if self._since is None else self._since
-        holder = Holder(turn.release, "pace", self._origin)
+        holder = Holder(max(turn.release, now), "pace", self._origin)
         left = state.max_pace_delay - (now - self._since)
         if turn.release - now > left or left <= 0:
             raise self._refuse(holder, now)
