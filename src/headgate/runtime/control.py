@@ -93,12 +93,12 @@ class ProcessControl:
         """Keep a completed request."""
         request, accounting, reason = record.request, record.accounting, record.reason
         kept = {"request_id": record.request_id.decode(), "received": record.received, "status": record.status}
-        kept |= {"reason": reason, "cause": _CAUSES.get(reason), "peer": record.client, "origin": record.upstream}
+        kept |= {"reason": reason, "cause": _CAUSES.get(reason), "peer": record.client, "upstream": record.upstream}
         if request is not None:
             texts = {"method": request.method, "host": request.host, "path": request.path}
             kept |= {name: text[:_MAX_TEXT].decode("latin-1") for name, text in texts.items()}
         if accounting is not None:
-            kept |= {"domain": accounting.domain, "verdict": accounting.status.value}
+            kept |= {"domain": accounting.domain, "verdict": accounting.status.value.lower()}
             if reason in {"rule", "lifeboat"}:
                 kept["rules"] = self._rules(
                     accounting.domain, accounting.identifier, accounting.release, record.received
