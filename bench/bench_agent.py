@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx2
 
+from bench import agent_comparison
 from bench.measure import Absent, Row, verify
 from headgate.agent import Courtesy, RetryLater
 from headgate.agent.httpx import Transport
@@ -193,4 +194,4 @@ def run(rounds: int) -> list[Row]:
         rows.append(Row(f"CPU added to {what}", "tenacity", ratio, "≤", 0.4, context))
         context = f"best {min(mine for mine, _ in each):.2f} of {rounds} rounds"
         rows.append(Row(f"µs added to {what}", "none", mine, "≤", 4.0, context))
-    return [*rows, refusal(rounds)]
+    return [*rows, refusal(rounds), *agent_comparison.run(rounds)]

@@ -160,7 +160,8 @@ class Attempt:
                 self._target, status, headers, now=now, sent=self._sent, method=self._method
             )
             if state.pace is not None:
-                state.pace.answered(self._origin or "", latency=now - self._sent if status < 500 else None)
+                is_failure = status in state.throttle.policy.failure_statuses
+                state.pace.answered(self._origin or "", latency=None if is_failure else now - self._sent)
                 if fields is not None and state.throttle.policy.scope == "origin":
                     state.pace.learn(self._origin or "", fields, now=now)
             state.answered += 1
@@ -206,7 +207,8 @@ class Attempt:
             return False
         with state.lock:
             release = state.throttle.release_time(self._target, now=now, interactive=self.interactive)
-            pause = retry_pause(status, retries=self._tries - 1, draw=state.throttle.draw())
+            retries = 0 if asked > now else self._tries - 1  # a server that says when needs no longer pauses
+            pause = retry_pause(status, retries=retries, draw=state.throttle.draw())
             self._retry_in = max(pause, release - now, asked - now)
             longest = min(state.max_delay, self._began + state.retry.total_time - now)
             if self._retry_in > longest or not state.throttle.spend_retry(self._url, now=now, sent=self._sent):

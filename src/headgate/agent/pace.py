@@ -60,6 +60,8 @@ class OriginPace:
         """Seconds between two requests by RateLimit fields, until `spread_until`."""
         self.spread_until = ASAP
         self.latency = self.best = 0.0
+        self.is_failing = False
+        """Whether the last response was a failure: then one request is in flight at most, to probe the origin."""
 
     def release(self, rule: Rule | None, interval: float, now: float) -> float:
         """Return when the next request may be sent, with `interval` seconds between two by the rule."""
@@ -102,7 +104,8 @@ class Pace:
         pace = self._pace(origin)
         interval = self._interval(pace)
         release = pace.release(self._rule, interval, now) if interval or pace.delay or pace.spread else ASAP
-        is_next = pace.in_flight < pace.limit and (not pace.waiting or next(iter(pace.waiting)) == request)
+        limit = 1 if pace.is_failing else pace.limit
+        is_next = pace.in_flight < limit and (not pace.waiting or next(iter(pace.waiting)) == request)
         if is_next and release <= now:
             pace.send(interval, now)
             if pace.waiting:
@@ -117,9 +120,12 @@ class Pace:
         return PaceWait(ready, release, is_next)
 
     def answered(self, origin: str, *, latency: float | None) -> None:
-        """Adapt the concurrency to a response whose head came after `latency` seconds; not to an error."""
+        """Adapt the concurrency to a response whose head came after `latency` seconds; None for a failure."""
+        pace = self._pace(origin)
+        pace.is_failing = latency is None
         if latency is not None and self._is_adaptive:
-            self._adapt(self._pace(origin), latency)
+            self._adapt(pace, latency)
+        pace.wake_next()
 
     def leave(self, origin: str, request: object) -> None:
         """End the wait of a request, or its flight."""

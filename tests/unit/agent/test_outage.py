@@ -31,9 +31,9 @@ def answers(kind, *, repeats=True, **options):  # noqa: C901 - a small simulator
             return
         if wait is None:
             later(0.01, "answer", caller, attempt)
-        else:
-            assert isinstance(wait, Pause) or wait.seconds < 100
-            later(wait.seconds, "go on", caller, attempt)
+        else:  # a wait for another request ends with that
+            assert now[0] < 100
+            later(wait.seconds if isinstance(wait, Pause) else min(wait.seconds, 0.01), "go on", caller, attempt)
 
     while events:
         now[0], _, what, caller, attempt = heapq.heappop(events)

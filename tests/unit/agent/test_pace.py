@@ -55,6 +55,20 @@ def test_requests_go_in_the_order_in_which_they_came():
     assert pace.enter(ORIGIN, "e", now=0.0) is None
 
 
+def test_an_origin_that_fails_is_probed_by_one_request():
+    pace = Pace(None, None, 60)
+    assert [pace.enter(ORIGIN, name, now=0.0) for name in "ab"] == [None, None]
+    pace.answered(ORIGIN, latency=None)
+    for name in "ab":
+        pace.leave(ORIGIN, name)
+    assert pace.enter(ORIGIN, "c", now=0.0) is None
+    turn = pace.enter(ORIGIN, "d", now=0.0)
+    assert not turn.ready.done()
+    pace.answered(ORIGIN, latency=0.1)
+    assert turn.ready.done()
+    assert [pace.enter(ORIGIN, name, now=0.0) for name in "de"] == [None, None]
+
+
 def test_rate_limit_fields_spread_what_remains():
     pace = Pace(None, None, 60)
     pace.learn(ORIGIN, ThrottleFields(rate_limits=((5, 10.0), (100, 50.0))), now=0.0)
