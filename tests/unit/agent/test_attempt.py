@@ -195,7 +195,8 @@ def test_a_repeatable_request_is_retried_after_a_failure_or_429(world, method, s
 
 
 PAUSES = [(503, {}, 0.0, [0.5, 1.0, 2.0]), (503, {}, 0.5, [0.75, 1.5, 3.0]), (429, {}, 0.5, [1.5, 3.0, 6.0]),
-          (429, {"Retry-After": "0"}, 0.0, [1.0, 2.0, 4.0]), (429, {"Retry-After": "1"}, 0.5, [1.5, 1.5, 1.5])]  # fmt: skip
+          (429, {"Retry-After": "0"}, 0.0, [1.0, 2.0, 4.0]),
+          (429, {"Retry-After": "1"}, 0.5, [1.5, 1.5, 1.5])]  # fmt: skip
 
 
 @pytest.mark.parametrize("url", [URL, "http://127.0.0.1:8080/"])
