@@ -136,5 +136,5 @@ def test_each_certificate_is_new():
 
 def test_without_cryptography_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "cryptography" else importlib.util.find_spec)
-    with pytest.raises(MissingExtra, match=r"\.\[sign\]"), self_signed("a"):
+    with pytest.raises(MissingExtra, match=r"headgate\[sign\]"), self_signed("a"):
         pass
