@@ -33,5 +33,5 @@ def test_a_client_gets_html_json_or_text_from_templates_that_are_reloaded(tmp_pa
         gate.until(lambda: gate.get(**BROWSER).body == b"<p>later</p>", "new page")
         (tmp_path / "rejected.html").write_bytes(b"\xff")
         gate.process.send_signal(signal.SIGHUP)
-        gate.wait_for(r"responses.rejected_html: 'rejected.html': not UTF-8; .*the configuration in force stays")
+        gate.wait_for(r"rejected_html: rejected.html: byte 0 is not UTF-8; .*the configuration in force stays")
         assert gate.get(**BROWSER).body == b"<p>later</p>"

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 import msgspec
@@ -24,6 +23,7 @@ from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.environment import Setting, read_environment
 from headgate.config.file import field_docs
+from headgate.config.key_types import find_key, takes_list, union_members, unwrap
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
 from headgate.config.toml_reader import parse_toml, read_text
@@ -210,7 +210,7 @@ class Options:
             check(tree)
         except ConfigurationError as error:
             text = str(error)
-            for table in () if name else dict.fromkeys(_find(path)[0] for path in self.flags):
+            for table in () if name else dict.fromkeys(find_key(path)[0] for path in self.flags):
                 text = name_flags(table, text)
             raise ConfigurationError(text) from None
         return self.finish(tree), name
@@ -247,18 +247,7 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _paths(key: str) -> list[str]:
     """Return the path of a key, or those of all keys of the table that it names."""
-    return [key] if "." in key else [f"{key}.{name}" for name in _find(key)[1].type.__struct_fields__]
-
-
-def _find(path: str) -> tuple[type[ConfigSection], msgspec.structs.FieldInfo]:
-    """Return the table of the key at `path`, and its field."""
-    table: Any
-    kind: Any = Configuration
-    for name in path.split("."):
-        table = get_args(kind)[0] if get_origin(kind) is tuple else kind
-        key = next(key for key in msgspec.structs.fields(table) if key.name == name)
-        kind = key.type
-    return table, key
+    return [key] if "." in key else [f"{key}.{name}" for name in find_key(key)[1].type.__struct_fields__]
 
 
 def _config_option(path: str, flag: str, type_: click.ParamType[Any] | None) -> Callable[..., Any]:
@@ -266,11 +255,11 @@ def _config_option(path: str, flag: str, type_: click.ParamType[Any] | None) -> 
 
     A list is an option that can be repeated, named in the singular; its help says so.
     """
-    table, key = _find(path)
-    kind, extras = _unwrap(key.type)
-    is_list, is_text_or_list = _is_list(kind), str in _members(kind)
+    table, key = find_key(path)
+    kind, extras = unwrap(key.type)
+    is_list, is_text_or_list = takes_list(kind), str in union_members(kind)
     if get_origin(kind) is tuple:
-        kind, extras = _unwrap(get_args(kind)[0])
+        kind, extras = unwrap(get_args(kind)[0])
     names = (flag or _flag(key.name, is_list=is_list), path.replace(".", "__"))
     text = _help(table, key.name, key.default, is_list=is_list)
     if kind is bool:
@@ -292,26 +281,9 @@ def name_flags(table: type[ConfigSection], text: str) -> str:
         field = next((field for field in msgspec.structs.fields(table) if field.name == match[1]), None)
         if field is None:
             return match[0]
-        return _flag(match[1], is_list=_is_list(_unwrap(field.type)[0]))
+        return _flag(match[1], is_list=takes_list(unwrap(field.type)[0]))
 
     return _KEY.sub(flag, text)
-
-
-def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    if get_origin(kind) is Annotated:
-        kind, *extras = get_args(kind)
-        return kind, tuple(extras)
-    return kind, ()
-
-
-def _members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union; of another type nothing."""
-    return get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
-
-
-def _is_list(kind: Any) -> bool:
-    """Return whether the values of a key are lists; some keys also take a single text."""
-    return any(get_origin(one) is tuple for one in (kind, *_members(kind)))
 
 
 def _flag(name: str, *, is_list: bool) -> str:
@@ -339,7 +311,7 @@ def _metavar(kind: Any, extras: tuple[Any, ...]) -> str | None:
 
 
 def _param_type(kind: Any, extras: tuple[Any, ...]) -> click.ParamType[Any]:
-    if int in (members := dict(map(_unwrap, _members(kind)))):
+    if int in (members := dict(map(unwrap, union_members(kind)))):
         word = next(get_args(one)[0] for one in members if one is not int)
         return Parsed("number", whole_number_or(word, int(members[int][0].le)))
     limits = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), msgspec.Meta())

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
-from types import UnionType
-from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, get_origin
 
 import msgspec
 
+from headgate.config.key_types import find_key, is_list_of_tables, takes_list, unwrap
 from headgate.config.toml_reader import convert_document, read_text
 from headgate.config.tree import Configuration
 from headgate.config.validation import check_texts
@@ -71,23 +71,15 @@ def _paths(table: Any, prefix: str) -> Iterator[str]:
         path = prefix + field.name
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from _paths(field.type, f"{path}.")
-        elif not (_is_list(field.type) and hasattr(get_args(field.type)[0], "__struct_fields__")):
+        elif not is_list_of_tables(field.type):
             yield path
-
-
-def _is_list(kind: Any) -> bool:
-    return get_origin(kind) is tuple
 
 
 def _parse(path: str, variable: str, text: str) -> Any:
     """Return the value of the key at `path`; raises `ConfigurationError`, which names the variable."""
-    table: Any = Configuration
-    for name in path.split("."):
-        table = next(field.type for field in msgspec.structs.fields(table) if field.name == name)
-    kind = get_args(table)[0] if get_origin(table) is Annotated else table
-    members = get_args(kind) if get_origin(kind) in {Union, UnionType} else ()
+    kind, _ = unwrap(find_key(path)[1].type)
     document: Any = text
-    if _is_list(kind) or ("," in text and any(map(_is_list, members))):
+    if takes_list(kind) and ("," in text or get_origin(kind) is tuple):
         document = [one.strip() for one in text.split(",") if one.strip()]
     for name in reversed(path.split(".")):
         document = {name: document}

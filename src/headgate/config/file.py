@@ -12,11 +12,12 @@ import textwrap
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import asdict, replace
 
+from headgate.config.key_types import is_list_of_tables
 from headgate.config.toml_reader import convert_document, nearest_key, parse_toml, read_text, unknown_keys
 from headgate.config.tree import Configuration
 from headgate.config.validation import check
@@ -59,14 +60,14 @@ def _headings(key: str) -> list[str]:
     """Return the headings of the tables that have a key of this name, as written in TOML."""
     found = []
     for section in msgspec.structs.fields(Configuration):
-        is_list = _is_list_of_tables(section.type)
+        is_list = is_list_of_tables(section.type)
         kind = get_args(section.type)[0] if is_list else section.type
         if key in {field.encode_name for field in msgspec.structs.fields(kind)}:
             found.append(f"[[{section.name}]]" if is_list else f"[{section.name}]")
         found += [
             f"[[{section.name}.{inner.name}]]"
             for inner in msgspec.structs.fields(kind)
-            if _is_list_of_tables(inner.type) and key in get_args(inner.type)[0].__struct_fields__
+            if is_list_of_tables(inner.type) and key in get_args(inner.type)[0].__struct_fields__
         ]
     return found
 
@@ -94,7 +95,7 @@ def _table(path: str, table: msgspec.Struct, origins: Mapping[str, Any]) -> list
         where, origin = f"{path}.{name}" if path else name, origins.get(name)
         if isinstance(value, msgspec.Struct) and not isinstance(value, Conditions):
             inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value, origin or {})]
-        elif _is_list_of_tables(field.type):
+        elif is_list_of_tables(field.type):
             inner += ["", *_comment(docs[name])]
             for index, member in enumerate(value):
                 inner += [f"[[{where}]]", *_table(where, member, origin[index] if origin else {}), ""]
@@ -114,11 +115,6 @@ def _defaults(kind: type[msgspec.Struct]) -> list[str]:
         default = "…" if field.default is msgspec.NODEFAULT else field.default
         lines += [*_comment(docs[field.encode_name]), f"#{field.encode_name} = {_literal(default)}"]
     return lines
-
-
-def _is_list_of_tables(kind: Any) -> bool:
-    member = get_args(kind)[0] if get_origin(kind) is tuple else None
-    return isinstance(member, type) and issubclass(member, msgspec.Struct)
 
 
 def _comment(words: str) -> list[str]:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -66,23 +65,6 @@ def is_host(text: str) -> bool:
     except UnicodeError:
         return False
     return True
-
-
-def origin_address(url: str) -> Address:
-    """Return the host and port of the URL of an origin, ``http://HOST:PORT``; the default port is 80.
-
-    Raises `ConfigurationError` for another URL.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    # urlsplit drops tabs and line feeds without an error.
-    more = parts.path not in {"", "/"} or any(one in "?#@ " or not one.isprintable() for one in url)
-    if parts.scheme != "http" or not parts.hostname or not is_host(parts.hostname) or more:
-        raise ConfigurationError(f"invalid origin {url!r}; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'")
-    return Address(parts.hostname, port or 80)
 
 
 MAX_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103

@@ -40,7 +40,7 @@ def read_text(path: str | Path, *, advice: str) -> str:
             content = file.read(MAX_FILE_SIZE + 1)
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; TOML files are UTF-8") from None
+        raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; expected a file in UTF-8") from None
     except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
     if len(content) > MAX_FILE_SIZE:

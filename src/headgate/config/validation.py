@@ -12,7 +12,7 @@ import msgspec
 from headgate.config.advice_section import check_advice
 from headgate.config.origin_section import OriginUrl, check_origins
 from headgate.config.proxy_section import Proxy
-from headgate.config.section import UNIX, Address, Format, check_listener
+from headgate.config.section import UNIX, Address, Format
 from headgate.config.toml_reader import convert_document
 from headgate.config.tree import Bus, Configuration, Gate, ListenerSection, Router, Sidecar
 from headgate.errors import ConfigurationError, fail_if
@@ -142,6 +142,9 @@ def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[st
         value, where = getattr(table, field.name), f"{path}.{field.name}" if path else field.name
         if isinstance(value, msgspec.Struct):
             yield from _texts(value, where)
+        elif parse := _parser(field.type):
+            for text in as_tuple(value):
+                yield where, parse, text
         elif isinstance(value, tuple):
             (kind, *_) = get_args(field.type) if get_origin(field.type) is tuple else (None,)
             for index, member in enumerate(value):
@@ -149,8 +152,6 @@ def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[st
                     yield from _texts(member, f"{where}[{index}]")
                 elif parse := _parser(kind):
                     yield f"{where}[{index}]", parse, member
-        elif parse := _parser(field.type):
-            yield where, parse, value
 
 
 def _parser(kind: Any) -> Callable[[str], object] | None:
@@ -210,8 +211,6 @@ def _check_listeners(tree: Configuration) -> None:
     seen: set[str] = set()
     for index, one in enumerate(tree.listeners):
         where, is_unix = f"listener[{index}]" if tree.listener else "gate.listen", one.address.startswith(UNIX)
-        if not tree.listener:
-            _check_text(where, check_listener, one.address)
         is_free = not is_unix and not Address.parse(one.address).port
         for condition, message in (
             (one.address in seen and not is_free, f": {one.address!r} is listed twice; list each address once"),

@@ -103,14 +103,10 @@ def compose(tree: Configuration) -> Composition:
 
 def _read_page(key: str, file: str) -> str:
     """Read the template that a key names."""
-    try:
-        with Path(file).open(encoding="utf-8") as opened:
-            text = opened.read(MAX_TEMPLATE_SIZE + 1)
-    except (OSError, ValueError) as error:
-        reason = "not UTF-8" if isinstance(error, ValueError) else reason_of(error)
-        raise ConfigurationError(f"{key}: {file!r}: {reason}; name a readable file with an HTML page") from None
-    fail_if(not text.strip(), f"{key}: {file!r} is empty; expected an HTML page")
-    fail_if(len(text) > MAX_TEMPLATE_SIZE, f"{key}: {file!r} has more than {MAX_TEMPLATE_SIZE} characters")
+    with naming(key):
+        text = read_text(file, advice="name a readable file with an HTML page")
+        fail_if(not text.strip(), f"{file!r} is empty; expected an HTML page")
+        fail_if(len(text) > MAX_TEMPLATE_SIZE, f"{file!r} has more than {MAX_TEMPLATE_SIZE} characters")
     return text
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.config import Address
-from headgate.config.section import origin_address, parse_mode
+from headgate.config.section import parse_mode
 from headgate.errors import ConfigurationError
 
 
@@ -30,44 +30,6 @@ def test_an_invalid_address_is_quoted_in_the_error(text):
         Address.parse(text)
     assert repr(text) in str(caught.value)
     assert "127.0.0.1:8080" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("http://127.0.0.1:8000", ("127.0.0.1", 8000)),
-        ("http://[::1]:81/", ("::1", 81)),
-        ("http://app.example", ("app.example", 80)),
-    ],
-)
-def test_url_of_an_origin_has_a_host_and_a_port(url, address):
-    assert origin_address(url) == address
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "app:80",
-        "https://app",
-        "http://",
-        "http://app/path",
-        "http://app?q",
-        "http://u@app",
-        "http://app:x",
-        "http://a..b",
-        "http://a#b:80",
-        "http://:password@a",
-        "http://a?",
-        "http://a\tb",
-        "http://a\n",
-        "http://a b",
-    ],
-)
-def test_invalid_url_of_an_origin_is_quoted_in_the_error(url):
-    with pytest.raises(ConfigurationError) as raised:
-        origin_address(url)
-    assert str(raised.value).startswith(f"invalid origin {url!r}; expected http://HOST:PORT")
 
 
 @pytest.mark.parametrize(("text", "mode"), [("0666", 0o666), ("660", 0o660), ("0o600", 0o600), ("000", 0)])

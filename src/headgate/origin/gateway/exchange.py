@@ -157,23 +157,17 @@ class ProxiedExchange:
             self._ask(pool, now)
             return
         pool = self._balancer.choose(now)
-        # Not refused at once: the client's connection has not finished with this request yet.
-        if pool is None:
-            self._connecting = asyncio.get_running_loop().call_soon(self._reject)
-        elif pool.prefix and self._has_parent_segment():
-            error = ProtocolError(400, "the path has a segment '..', which is not forwarded")
-            self._connecting = asyncio.get_running_loop().call_soon(self._refuse, error)
-        else:
+        if pool is not None and not (pool.prefix and self._has_parent_segment()):
             self._ask(pool, now)
+            return
+        error, reason = ProtocolError(503, "the origins are busy"), "full"
+        if pool is not None:
+            error, reason = ProtocolError(400, "the path has a segment '..', which is not forwarded"), "malformed"
+        # Not refused at once: the client's connection has not finished with this request yet.
+        self._connecting = asyncio.get_running_loop().call_soon(self._refuse, error, reason)
 
     def _has_parent_segment(self) -> bool:
         return _PARENT_SEGMENT.search(self._request.target) is not None
-
-    def _reject(self) -> None:
-        """Answer a request when all origins have `max_in_flight` requests."""
-        self._drop()
-        self._pool.counters.full += 1
-        self._client.fail(ProtocolError(503, "the origins are busy"), "full", unread=self.takes_body)
 
     def _ask(self, pool: "UpstreamPool", now: float) -> None:
         self._pool = pool
@@ -282,13 +276,14 @@ class ProxiedExchange:
             self.fail("timeout", "the origin does not answer in time")
 
     def _refuse(self, error: ProtocolError, reason: str = "malformed") -> None:
-        """Answer a request whose body is malformed or lost; only close if the response has begun."""
+        """Answer a request that is malformed, lost, or finds no room; only close if the response has begun."""
         self._drop()  # the origin must not receive the end of this message
         if self.begun:
             self._client.abort(reason)
         else:
             self._pool.counters.malformed += reason == "malformed"
-            self._client.fail(error, reason, unread=True)
+            self._pool.counters.full += reason == "full"
+            self._client.fail(error, reason, unread=reason != "full" or self.takes_body)
 
     def _drop(self, *, timed_out: bool = False) -> None:
         """Drop the connection to the origin: the response is not wanted, cannot be had, or comes too late."""

@@ -92,7 +92,6 @@ class Gateway:
         port: int = 8080,
         *,
         listener: ListenerSettings = PLAIN,
-        reuse_port: bool = False,
         sock: socket.socket | None = None,
     ) -> None:
         """Listen at `host` and `port` (0: one that is free), or on `sock`; may be called again for another listener.
@@ -113,7 +112,7 @@ class Gateway:
         elif sock is not None:
             server = await loop.create_server(protocol, sock=sock, backlog=BACKLOG)
         else:
-            server = await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_port=reuse_port or None)
+            server = await loop.create_server(protocol, host, port, backlog=BACKLOG)
         self._servers.append((server, protocol))
 
     async def drain(self, seconds: float, *, delay: float = 0.0) -> None:

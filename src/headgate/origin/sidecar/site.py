@@ -6,10 +6,12 @@ Each writer escapes the rest by its own syntax.
 
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 
 from headgate.config import Address
-from headgate.config.section import check_socket_path, origin_address
+from headgate.config.origin_section import OriginUrl
+from headgate.config.section import check_socket_path
 from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Accounting
 from headgate.origin.checks import naming
@@ -76,7 +78,13 @@ class Site:
     @property
     def origin_address(self) -> Address:
         """The host and port of the origin."""
-        return origin_address(self.origin)
+        with suppress(ConfigurationError):
+            url = OriginUrl.parse(self.origin)
+            if url.scheme == "http" and not url.path:
+                return Address(url.host, url.port)
+        raise ConfigurationError(
+            f"invalid origin {self.origin!r}; expected http://HOST:PORT, such as 'http://127.0.0.1:8000'"
+        )
 
     @property
     def header(self) -> str | None:
