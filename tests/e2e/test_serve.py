@@ -8,14 +8,12 @@ import re
 import resource
 import signal
 import socket
-import ssl
 import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
-import trustme
 
 from tests.e2e import programs
 
@@ -151,39 +149,6 @@ def test_sighup_with_an_invalid_file_keeps_the_configuration_and_logs_the_error(
         assert "stays as it is" in line
         assert gate.statuses(1) == [200]
         assert gate.state()["domains"][1]["rules"] == ["1/min burst 2"]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sighup_reloads_the_certificate(tmp_path, origin, workers):
-    ca = trustme.CA()
-    cert, key, roots = (tmp_path / name for name in ("cert.pem", "key.pem", "roots.pem"))
-    ca.cert_pem.write_to_path(roots)
-
-    def issue(name):
-        leaf = ca.issue_cert("127.0.0.1", common_name=name)
-        cert.write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
-        leaf.private_key_pem.write_to_path(key)
-
-    def subject():
-        with (
-            socket.create_connection(("127.0.0.1", gate.port)) as plain,
-            ssl_context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
-        ):
-            return dict(pair[0] for pair in tls.getpeercert()["subject"])["commonName"]
-
-    ssl_context = ssl.create_default_context(cafile=roots)
-    issue("one")
-    with programs.gate(
-        tmp_path, "--origin", origin.url, *RULE, "--cert", cert, "--key", key, "--workers", workers
-    ) as gate:
-        assert gate.ready["address"].startswith("https://")
-        assert subject() == "one"
-        issue("two")
-        gate.process.send_signal(signal.SIGHUP)
-        gate.until(lambda: {subject() for _ in range(4)} == {"two"}, "new certificate")
-
-
-# Ends
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -159,9 +159,10 @@ def test_an_invalid_path_prefix_is_refused(prefix):
 
 
 @pytest.mark.parametrize("status", [200, 403, 500])
-def test_a_status_other_than_503_and_429_is_refused(status):
-    with pytest.raises(ConfigurationError, match="use 503 or 429"):
-        Rejections(status=status)
+@pytest.mark.parametrize("kind", [Rejections, Refusals])
+def test_a_status_other_than_503_and_429_is_refused(kind, status):
+    with pytest.raises(ConfigurationError, match=rf"{kind.__name__[:-1].lower()} status {status} .*use 503 or 429"):
+        kind(status=status)
 
 
 def test_equal_rejections_are_rendered_once():
@@ -186,23 +187,13 @@ def test_the_seconds_of_a_refusal_round_up_and_agree(retry_after: float, seconds
     assert b"in %b s" % seconds in response.body
 
 
-def test_a_refusal_is_not_cached_and_names_no_capacity() -> None:
+def test_a_refusal_is_text_or_a_problem_document_and_names_no_capacity() -> None:
     response = Refusals()(3.0)
-    assert response.status == 503
-    assert field(response, b"cache-control") == b"no-store"
-    assert field(response, b"content-length") == b"%d" % len(response.body)
-    assert field(response, b"ratelimit-policy") is None
-    assert field(response, b"link") is None
+    assert field(response, b"ratelimit-policy") is field(response, b"link") is None
     assert response.body == b"Server is busy. The server is handling as many requests as it can; try again in 3 s.\n"
-
-
-def test_a_refused_client_that_prefers_json_gets_a_problem_document() -> None:
-    response = Refusals(status=429)(3.0, accept=b"application/json")
-    content = json.loads(response.body)
-    assert field(response, b"content-type") == b"application/problem+json"
-    assert content["status"] == response.status == 429
+    content = json.loads(Refusals(status=429)(3.0, accept=b"application/json").body)
+    assert content["status"] == 429
     assert content["type"] == "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-    assert "in 3 s" in content["detail"]
 
 
 def test_a_link_is_sent_with_a_refusal() -> None:
@@ -214,11 +205,6 @@ def test_a_refusal_is_written_once_for_each_number_of_seconds() -> None:
     refusals = Refusals()
     assert refusals(3.0) is refusals(2.5)
     assert refusals(3.0) is not refusals(3.0, accept=b"application/json")
-
-
-def test_another_status_of_a_refusal_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="refusal status 500"):
-        Refusals(status=500)
 
 
 @pytest.mark.parametrize(
