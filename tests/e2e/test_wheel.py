@@ -30,6 +30,7 @@ PROGRAMS = {
     "httpx2": "import headgate; from headgate.agent.httpx import Client; Client(headgate.Courtesy('A')).close()",
     "gate": "import headgate.runtime.demo_origin, headgate.runtime.router, headgate.runtime.sidecar",
     "niquests": "import headgate.agent.niquests",
+    "opentelemetry": "import headgate.agent.opentelemetry",
     "proxy": "import headgate.runtime.prefetch_proxy_server",
     "re2": "from headgate.origin.routes import _search as search; assert search('^a+$')(b'aa')",
     "redis": "import headgate.store.redis_store, headgate.runtime.master_store, redis.asyncio.cluster",
