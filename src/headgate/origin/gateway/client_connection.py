@@ -26,7 +26,6 @@ from headgate.origin.gateway.policy import ClientView, accept_of, flow_of, passe
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
     FileResponse,
-    connection_limit_response,
     gateway_problem,
     serialize,
 )
@@ -640,7 +639,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         record = self.record = self._new_record()
-        response = connection_limit_response(reason)
+        which = "" if reason == "limit" else " of this client address"
+        response = gateway_problem(503, f"connection limit{which} reached")
         message, record.bytes = serialize(response, record.request_id, keep=False)
         record.status = response.status
         self.write(message)

@@ -558,9 +558,6 @@ class UpstreamPool:
         self.health = OriginHealth()
         self.failure = ""
         """The last failure."""
-        self._logged_failed = False  # what the log has said last
-        self._logged_failures: dict[str, int] = {}
-        self._next_line = 0.0
         self._checking: asyncio.Task[None] | None = None
         self._next_check = 0.0
         self.configure(origin, tls)
@@ -572,6 +569,8 @@ class UpstreamPool:
         """The counters of the gateway."""
         self.failures = dict.fromkeys(FAILURES, 0)
         """Attempts that failed at this origin, by reason."""
+        self._logged_failed, self._logged_failures = False, dict(self.failures)  # what the log has said last
+        self._next_line = 0.0
         self.clock = settings.clock
         """The clock of the gateway."""
         self._addresses = OriginAddresses(url.host)
@@ -645,18 +644,17 @@ class UpstreamPool:
 
     def news(self, now: float) -> str:
         """Return a line for the log: its state has changed, or requests fail; empty if it is not time for one."""
-        if now < self._next_line:
+        is_changed = self.is_failed is not self._logged_failed
+        if now < self._next_line or not (is_changed or self.failures != self._logged_failures):
             return ""
-        new = {reason: count - self._logged_failures.get(reason, 0) for reason, count in self.failures.items()}
-        listed = ", ".join(f"{reason} {count}" for reason, count in new.items() if count)
-        if self.is_failed is not self._logged_failed:
-            self._logged_failed = self.is_failed
-            failed = f"warning: origin {self.name} has failed ({self.failure})"
-            line = failed if self.is_failed else f"origin {self.name} answers again"
-        elif listed:
+        line = f"origin {self.name} answers again"
+        if not is_changed:
+            new = {reason: count - self._logged_failures[reason] for reason, count in self.failures.items()}
+            listed = ", ".join(f"{reason} {count}" for reason, count in new.items() if count)
             line = f"warning: origin {self.name}: requests fail ({listed})"
-        else:
-            return ""
+        elif self.is_failed:
+            line = f"warning: origin {self.name} has failed ({self.failure})"
+        self._logged_failed = self.is_failed
         self._next_line, self._logged_failures = now + _LOG_INTERVAL, dict(self.failures)
         return line
 

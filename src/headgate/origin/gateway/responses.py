@@ -36,12 +36,6 @@ def gateway_problem(
     return response
 
 
-def connection_limit_response(reason: str) -> Response:
-    """Make the response to a connection over a limit: `limit`, or `client_limit`."""
-    which = "connection limit" if reason == "limit" else "connection limit of this client address"
-    return gateway_problem(503, f"{which} reached")
-
-
 def serialize(
     response: Response, request_id: bytes, *, keep: bool, minor: int = 1, without_body: bool = False
 ) -> tuple[bytes, int]:

@@ -421,6 +421,7 @@ def test_either_side_of_an_exchange_pauses_the_other() -> None:
 async def test_a_connection_over_a_limit_is_answered_and_closed() -> None:
     harness = Harness(limit=0)
     assert harness.client.written.startswith(b"HTTP/1.1 503 ")
+    assert b"Connection limit reached." in harness.client.written
     assert harness.client.closed
     assert harness.state is ClientState.CLOSED
     assert counted(harness.context) == {"limit": 1}

@@ -16,7 +16,6 @@ from headgate.origin.gateway import responses
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
     FileResponse,
-    connection_limit_response,
     date_line,
     gateway_problem,
     serialize,
@@ -84,11 +83,6 @@ def test_errors_are_problem_documents() -> None:
     assert b"allow" not in dict(response.fields)
     assert dict(gateway_problem(405, "x").fields)[b"allow"] == responses.ALLOW
     assert dict(gateway_problem(405, "x", allow=b"GET").fields)[b"allow"] == b"GET"
-
-
-def test_the_response_to_a_connection_over_a_limit_names_the_limit() -> None:
-    details = [json.loads(connection_limit_response(event).body)["detail"] for event in ("limit", "client_limit")]
-    assert details == ["Connection limit reached.", "Connection limit of this client address reached."]
 
 
 CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))
