@@ -161,7 +161,7 @@ class Attempt:
             )
             if state.pace is not None:
                 is_failure = status in state.throttle.policy.failure_statuses
-                state.pace.answered(self._origin or "", latency=None if is_failure else now - self._sent)
+                state.pace.answered(self._origin or "", self, latency=None if is_failure else now - self._sent)
                 if fields is not None and state.throttle.policy.scope == "origin":
                     state.pace.learn(self._origin or "", fields, now=now)
             state.answered += 1

@@ -61,7 +61,9 @@ class OriginPace:
         self.spread_until = ASAP
         self.latency = self.best = 0.0
         self.is_failing = False
-        """Whether the last response was a failure: then one request is in flight at most, to probe the origin."""
+        """Whether the last response was a failure: then one request at a time probes the origin."""
+        self.probe: object = None
+        """That request, until the head of its response; bodies of others may go on for long."""
 
     def release(self, rule: Rule | None, interval: float, now: float) -> float:
         """Return when the next request may be sent, with `interval` seconds between two by the rule."""
@@ -104,10 +106,11 @@ class Pace:
         pace = self._pace(origin)
         interval = self._interval(pace)
         release = pace.release(self._rule, interval, now) if interval or pace.delay or pace.spread else ASAP
-        limit = 1 if pace.is_failing else pace.limit
-        is_next = pace.in_flight < limit and (not pace.waiting or next(iter(pace.waiting)) == request)
+        may_go = pace.in_flight < pace.limit and not (pace.is_failing and pace.probe)
+        is_next = may_go and (not pace.waiting or next(iter(pace.waiting)) == request)
         if is_next and release <= now:
             pace.send(interval, now)
+            pace.probe = request if pace.is_failing else None
             if pace.waiting:
                 pace.waiting.pop(request, None)
                 pace.wake_next()
@@ -119,10 +122,12 @@ class Pace:
             ready = pace.waiting[request] = Future()  # a request that has waited keeps its place
         return PaceWait(ready, release, is_next)
 
-    def answered(self, origin: str, *, latency: float | None) -> None:
+    def answered(self, origin: str, request: object, *, latency: float | None) -> None:
         """Adapt the concurrency to a response whose head came after `latency` seconds; None for a failure."""
         pace = self._pace(origin)
         pace.is_failing = latency is None
+        if pace.probe == request:
+            pace.probe = None
         if latency is not None and self._is_adaptive:
             self._adapt(pace, latency)
         pace.wake_next()
@@ -134,6 +139,8 @@ class Pace:
             del pace.waiting[request]
         elif pace.in_flight:
             pace.in_flight -= 1
+        if pace.probe == request:
+            pace.probe = None
         pace.wake_next()
 
     def learn(self, origin: str, fields: ThrottleFields, *, now: float) -> None:

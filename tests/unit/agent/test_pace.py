@@ -58,15 +58,16 @@ def test_requests_go_in_the_order_in_which_they_came():
 def test_an_origin_that_fails_is_probed_by_one_request():
     pace = Pace(None, None, 60)
     assert [pace.enter(ORIGIN, name, now=0.0) for name in "ab"] == [None, None]
-    pace.answered(ORIGIN, latency=None)
-    for name in "ab":
-        pace.leave(ORIGIN, name)
+    pace.answered(ORIGIN, "a", latency=None)  # the body of the other one may never end
     assert pace.enter(ORIGIN, "c", now=0.0) is None
-    turn = pace.enter(ORIGIN, "d", now=0.0)
+    assert not pace.enter(ORIGIN, "d", now=0.0).ready.done()
+    pace.leave(ORIGIN, "c")  # lost
+    assert pace.enter(ORIGIN, "d", now=0.0) is None
+    turn = pace.enter(ORIGIN, "e", now=0.0)
     assert not turn.ready.done()
-    pace.answered(ORIGIN, latency=0.1)
+    pace.answered(ORIGIN, "d", latency=0.1)
     assert turn.ready.done()
-    assert [pace.enter(ORIGIN, name, now=0.0) for name in "de"] == [None, None]
+    assert [pace.enter(ORIGIN, name, now=0.0) for name in "ef"] == [None, None]
 
 
 def test_rate_limit_fields_spread_what_remains():
@@ -97,7 +98,7 @@ def simulate(pace, latency_at, seconds, workers):
     while events and now < seconds:
         now, worker, sent = heapq.heappop(events)
         if sent is not None:
-            pace.answered(ORIGIN, latency=now - sent)
+            pace.answered(ORIGIN, None, latency=now - sent)
             pace.leave(ORIGIN, worker)
             done.append(now)
         turn = pace.enter(ORIGIN, worker, now=now)
