@@ -23,7 +23,7 @@ import yarl
 
 from headgate.agent import Courtesy, RetryLater, advice_client, httpx_library, transport
 from headgate.agent import aiohttp as client_aiohttp
-from headgate.agent import requests as client_requests
+from headgate.agent import requests_adapter as client_requests
 from headgate.agent import urllib as client_urllib
 from headgate.agent.aiohttp import Middleware
 from headgate.agent.httpx import AsyncTransport, Transport
