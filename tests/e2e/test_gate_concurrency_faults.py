@@ -199,11 +199,11 @@ def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> 
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
+        if b"/events" not in head:
+            arrived.set()
         if b"/slow" in head:
             await answer.wait()
-        if b"/never" in head:
-            arrived.set()
-        else:
+        if b"/never" not in head:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
         await reader.read()
 
@@ -224,6 +224,7 @@ def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> 
                     stream.close()
                 await settled(patient, (0, 0))
                 client = await ask(patient, b"/slow")
+                await arrived.wait()  # a request that the origin has not received holds nothing
                 await settled(patient, (1, 0))
                 client.close()
                 await asyncio.sleep(0.3)
@@ -231,6 +232,7 @@ def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> 
                 assert (await asyncio.to_thread(patient.get)).status == 503
                 answer.set()
                 await settled(patient, (0, 0))
+            arrived.clear()
             with gate(origin.port, 1) as impatient:  # what is held until its timeout may end before it is seen
                 client = await ask(impatient, b"/never")
                 await arrived.wait()
