@@ -67,7 +67,8 @@ class Group:
         own = ("--domain", "default", *words, "--auth-request")
         self._sockets = [folder / f"{number}.sock" for number in range(count)]
         self._programs = [running.enter_context(programs.headgate(folder, "sidecar", *own, s)) for s in self._sockets]
-        gate = ("--origin", origin, "--workers", count, *(str(word).replace("127", "tcp://127") for word in words))
+        named = (str(word).replace("127.0.0.1", "tcp://127.0.0.1") for word in words)
+        gate = ("--origin", origin, "--workers", count, *named)
         self._gate = running.enter_context(programs.gate(folder, *gate))
         self._programs.append(self._gate)
         assert all(program.ready for program in self._programs)

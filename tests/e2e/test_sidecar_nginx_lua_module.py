@@ -206,6 +206,7 @@ RANGES = st.sampled_from(
 
 @given(members=st.lists(st.tuples(RANGES, WEIGHTS), min_size=1, max_size=4), spaces=st.sampled_from(["", " ", "\t"]))
 @example(members=[("application/json", "")], spaces="")
+@example(members=[("text/plain", ";q=0"), ("*/*", "")], spaces="")
 @example(members=[("APPLICATION/Problem+JSON", ";q=0.1")], spaces="")
 @example(members=[("text/plain", ""), ("application/json", ";q=7")], spaces="")
 @example(members=[("text/plain", ";q=0.7"), ("application/json", ";q=0.5;q=1")], spaces="")

@@ -37,7 +37,7 @@ end
 
 -- Return whether a client prefers a problem document to text.
 local function prefers_problem(accept)
-    if not accept or not find(lower(accept), "application/", 1, true) then
+    if not accept then
         return false
     end
     local subtype = find(lower(accept), PROBLEM, 1, true) and "problem+json" or "json"
