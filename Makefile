@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run demo test test-deep venv servers lint bench lock reference conformance evidence
+.PHONY: help run demo test test-deep venv servers lint bench lock docs reference conformance evidence
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -40,8 +40,11 @@ lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight 
 bench: $(STAMP) ## measure ratios to other programs
 	@$(BIN)/python -m bench
 
+docs: $(STAMP) ## build the documentation site, build/site, and check its links
+	@$(BIN)/python -m scripts.docs
+
 reference: $(STAMP) ## write the reference pages that are generated from the code, to build/reference
-	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python -m scripts.reference
 
 conformance: $(STAMP) ## list the quoted sentences of the four documents and their tests, in build/conformance
 	@$(BIN)/python scripts/conformance.py

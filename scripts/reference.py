@@ -1,6 +1,6 @@
-"""Write the reference pages that are generated from the code: the command line, configuration, metrics and Python API.
+"""Make the reference pages that are generated from the code: commands, configuration, metrics, Python, scenario files.
 
-``make reference`` writes them to build/reference, which git ignores.
+`make docs` builds them into the site; ``make reference`` writes them to build/reference, which git ignores.
 """
 
 import ast
@@ -42,9 +42,14 @@ from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.master.server import MASTER_GROUPS
 from headgate.runtime.prefetch_proxy_server import ProxyState, proxy_metrics
 from headgate.store.redis_store import StoreCounters
+from lab.events.service import Service
+from lab.events.settings import Change, EventScenario, Load, Station
+from lab.ranges import Expectation
+from lab.rates.settings import Agents, RateScenario
+from lab.scenario import Scenario
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
-_NOTE = "This page is generated: change the code, then run `make reference`.\n"
+_NOTE = "This page is generated from the code.\n"
 _WIDTH = 100
 Groups = list[tuple[str, type[msgspec.Struct]]]
 _PYTHON = {
@@ -69,6 +74,17 @@ _PYTHON = {
     "headgate.token": "Tokens of a prefetch proxy",
     "headgate.release": "Release times",
     "headgate.errors": "Exceptions",
+}
+_SCENARIO_TABLES: dict[str, type[msgspec.Struct]] = {
+    "Every scenario": Scenario,
+    "Ranges, `[[expect]]`": Expectation,
+    "World `events`: single requests": EventScenario,
+    "`[station]`": Station,
+    "`service`": Service,
+    "`[[changes]]`": Change,
+    "`[[loads]]`": Load,
+    "World `rates`: rates over hours": RateScenario,
+    "`[[agents]]`": Agents,
 }
 _TYPES = {str: "text", int: "integer", float: "number", bool: "true or false"}
 
@@ -236,15 +252,23 @@ def python_api() -> str:
 def _member(module: ModuleType, name: str) -> str:
     value = getattr(module, name)
     if not (inspect.isclass(value) or inspect.isfunction(value)):
-        return f"### {name}\n\n`{value!r}`\n" if isinstance(value, str | int | float) else f"### {name}\n"
+        return f"### `{name}`\n\n`{value!r}`\n" if isinstance(value, str | int | float) else f"### `{name}`\n"
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return f"### {_signature(node, name)}\n\n{_paragraphs(value.__doc__)}\n"
+        return f"### `{name}`\n\n{_code(_signature(node, name))}\n\n{_paragraphs(value.__doc__)}\n"
     assert isinstance(node, ast.ClassDef)
     init = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
-    heading = f"class {_signature(init, name)}" if init else f"class {name}"
+    signature = [_code(f"class {_signature(init, name)}"), ""] if init else []
+    return "\n".join([f"### `{name}`\n", *signature, _paragraphs(value.__doc__), "", *_member_rows(node)])
+
+
+def _code(text: str) -> str:
+    return "\n".join(["```python", *textwrap.wrap(text, _WIDTH, subsequent_indent="    "), "```"])
+
+
+def _member_rows(node: ast.ClassDef) -> list[str]:
     rows = [f"* `{member}`{f': {text}' if text else ''}" for member, text in _class_members(node)]
-    return "\n".join([f"### {heading}\n", _paragraphs(value.__doc__), "", *rows, *([""] if rows else [])])
+    return [*rows, ""] if rows else []
 
 
 def _class_members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -280,11 +304,23 @@ def _paragraphs(text: str | None) -> str:
     return inspect.cleandoc(text or "").replace("\n::\n", "")
 
 
+def scenarios() -> str:
+    """Return the keys of the scenario files of the lab, by table."""
+    parts = ["# Scenario files of the lab\n", _NOTE, "`python -m lab FILE` reads them; see [the lab](../lab.md).\n"]
+    for title, table in _SCENARIO_TABLES.items():
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(table))).body
+        assert isinstance(node, ast.ClassDef)
+        node.body = [part for part in node.body if isinstance(part, ast.AnnAssign | ast.Expr)]
+        parts += [f"## {title}\n", _paragraphs(table.__doc__), "", *_member_rows(node)]
+    return "\n".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
     "metrics.md": metrics,
     "python.md": python_api,
+    "scenarios.md": scenarios,
 }
 """The pages by their file names."""
 

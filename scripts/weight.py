@@ -66,7 +66,7 @@ def weigh() -> Weight:
     for path in modules:
         inside = path.relative_to(_SOURCE)
         source[inside.parts[0] if len(inside.parts) > 1 else "rest"] += _logical([path])
-    decisions = _words(path for path in (ROOT / "docs" / "decisions").glob("*.md") if path.name != "README.md")
+    decisions = _words(path for path in (ROOT / "docs" / "decisions").glob("*.md") if path.name != "index.md")
     return {
         "logical_lines": {"headgate": source.total(), "lab": _logical((ROOT / "lab").rglob("*.py")), **source},
         "lines": {
