@@ -30,21 +30,35 @@ if TYPE_CHECKING:
 
 
 _COMMANDS = {
+    "init": "Write a first configuration file.",
     "serve": "Run a gate: a reverse proxy that limits the requests that reach an origin.",
+    "demo": "Show an overload with and without headgate, live, in two minutes.",
+    "ctl": "Ask a running server why a client was refused; hold and release clients.",
+    "replay": "Apply a rule, or the throttle, to a log; suggest a rule.",
     "master": "Run a master for gatekeepers elsewhere.",
     "router": "Spread the accounting of gatekeepers over several masters.",
     "sidecar": "Run a gatekeeper for nginx or HAProxy, or print a configuration for them or Envoy.",
     "proxy": "Run a prefetch proxy that obeys the traffic advice of origins.",
     "get": "Fetch a URL politely, and explain waits and advice.",
-    "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",
     "advice": "Parse, fetch and check traffic advice: how much automated traffic an origin accepts.",
+    "bundle": "Read, create, sign and serve bundles: many exchanges in one file.",
     "token": "Create and check tokens for a prefetch proxy.",
     "keys": "Create keys for the bus between gates and masters, and for tokens.",
-    "replay": "Apply a rule, or the throttle, to a log.",
-    "ctl": "Ask a running server why a client was refused; hold and release clients.",
-    "demo": "Show an overload with and without headgate, live, in two minutes.",
     "config": "Check, show or describe a configuration file.",
+    "doctor": "Check this machine: limits, ports, clocks, permissions, versions, configuration.",
 }
+_FIRST_MINUTES = """\
+headgate: HTTP traffic control, for origins and for the programs that ask them
+
+  headgate demo      show an overload without and with the gate, in two minutes
+  headgate init      write a first headgate.toml; then run: headgate serve
+  headgate serve     limit the requests of each client in front of an origin
+  headgate replay    try a rule on an access log, or get one suggested
+  headgate ctl       ask a running gate why a client was refused
+  headgate get       fetch a URL as a polite agent does
+  headgate doctor    check limits, ports, clocks, files and versions of this machine
+All commands: headgate --help. One command: headgate serve --help"""
+"""What the program prints without arguments."""
 _HINTS = {
     "burst": "a rule is one argument; quote it if it has spaces: '10/s burst 20'",
     ".toml": "name a configuration file with --config",
@@ -172,7 +186,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.group(
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with: headgate serve --demo",
+    epilog="Start with: headgate init, or headgate demo",
 )
 @click.option(
     "--version",
@@ -246,6 +260,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
+        if not words:
+            click.echo(_FIRST_MINUTES)
+            return 0
         click.echo(error.format_message(), err=True)
         return 2
     except click.Abort as error:

@@ -46,6 +46,11 @@ _POLICIES: Final = {"draft": Policy.draft, "chromium": Policy.chromium}
 _OF_RULES: Final = frozenset({"rules", "algorithm", "max_delay", "form", "field", "domain"})
 _OF_THROTTLE: Final = frozenset({"policy", "jitter", "draw"})
 _JITTER: Final = Parsed("number", number("a number", 0, 1))
+_SUGGESTED: Final = [f"{count}/s burst {2 * count}" for count in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)]
+"""Rules to suggest, the strictest first."""
+_HELD_SHARE: Final = 0.01
+"""Share of clients that a suggested rule may reject now and then; in a log of ten or more, one more."""
+_MANY: Final = 10
 _EXAMPLE: Final = '{"t": 0, "url": "https://example.com/", "status": 503}'
 
 
@@ -67,6 +72,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
     identifiers: int
     malformed: int
     top: list[ReplayedIdentifier]
+    rules: list[str]
     max_delay: float
     """Seconds, to the nearest millisecond: the longest delay of a delayed request."""
     is_spread: bool
@@ -81,6 +87,7 @@ class Replay:
     """
 
     def __init__(self, rules: Sequence[Rule], algorithm: AlgorithmName, *, max_delay: float) -> None:
+        self._rules = [str(rule) for rule in rules]
         scaled = [Rule(rule.count, rule.period_ms * _UNITS, rule.burst) for rule in rules]
         self._gate = OfflineGate(scaled, algorithm, max_delay=max_delay * _UNITS)
         self._delayed: Counter[bytes] = Counter()
@@ -102,6 +109,11 @@ class Replay:
                 advance(pending)
                 pending = 0
 
+    @property
+    def rejected_clients(self) -> int:
+        """The number of identifiers with a rejected request."""
+        return sum(count > 0 for count in self._rejected.values())
+
     def report(self, log: RequestLog) -> ReplayReport:
         """Return the counts, and the identifiers held most often."""
         held = self._delayed + self._rejected
@@ -118,9 +130,20 @@ class Replay:
                 ReplayedIdentifier(decode_with_escapes(name), self._delayed[name], self._rejected[name])
                 for name in worst
             ],
+            rules=self._rules,
             max_delay=round(self._longest / _UNITS, 3),
             is_spread=log.has_whole_seconds,
         )
+
+
+def _suggest(log: RequestLog, algorithm: AlgorithmName, max_delay: float) -> Replay:
+    """Return the replay of the strictest rule that rejects requests of few clients, or of the least strict one."""
+    for text in _SUGGESTED:
+        outcome = Replay([Rule.parse(text)], algorithm, max_delay=max_delay)
+        outcome.play(log)
+        if outcome.rejected_clients <= _HELD_SHARE * log.identifiers + (log.identifiers >= _MANY):
+            break
+    return outcome
 
 
 def _spread(times: Sequence[float]) -> list[float]:
@@ -138,7 +161,11 @@ def _parse_draw(text: str) -> float:
 
 @click.command()
 @click.option(
-    "--rule", "rules", metavar="RULE", multiple=True, help="Rule, such as '10/s burst 20'; repeatable: all rules apply."
+    "--rule",
+    "rules",
+    metavar="RULE",
+    multiple=True,
+    help="Rule, such as '10/s burst 20'; repeatable: all rules apply. Without it, a rule is suggested.",
 )
 @click.option(
     "--algorithm",
@@ -199,11 +226,15 @@ def replay(
 ) -> None:
     """Apply a rule, or the throttle, to a log, and print the result.
 
+    Without --rule, the result is that of a suggested rule: the strictest of 1/s burst 2 to 1000/s burst 2000 that
+    rejects requests of at most one client in a hundred; in a log of ten clients or more, of one more.
+
     FILE is the access log of a gate or another server, in the Common or Combined format, or JSON lines with "time"
     (seconds since 1970, or ISO 8601) and "identifier"; in any order, plain or gzip; - reads standard input. If all
     times are whole seconds, the requests of a client in a second are spread evenly over it.
 
     \b
+    headgate replay /var/log/nginx/access.log
     headgate replay --rule '10/s burst 20' /var/log/nginx/access.log
     headgate replay --rule '600 per 10min' --identify user --json access.log.gz
 
@@ -218,11 +249,16 @@ def replay(
         _replay_throttle(file, policy=policy, jitter=jitter, draw=draw)
         return
     checked = Domain("replay", tuple(map(Rule.parse, rules)), algorithm)
-    outcome = Replay(checked.rules, algorithm, max_delay=max_delay)
     log = _read_log(file, parser(form, field, domain), verbose=verbose)
-    with progress("replaying", len(log)) as advance:
-        outcome.play(log, advance)
+    if rules:
+        outcome = Replay(checked.rules, algorithm, max_delay=max_delay)
+        with progress("replaying", len(log)) as advance:
+            outcome.play(log, advance)
+    else:
+        outcome = _suggest(log, algorithm, max_delay)
     report = outcome.report(log)
+    if report.requests and not (rules or as_json):
+        click.echo(f"suggested rule: {report.rules[0]}\n")
     click.echo(msgspec.json.encode(report) if as_json else _table(report))
     if not report.requests and report.malformed:
         click.echo(f"headgate: {file}: no valid line; {log.first_malformed or log.damage}", err=True)
@@ -230,13 +266,10 @@ def replay(
 
 
 def _check_options(context: click.Context) -> None:
-    """Raise `UsageError` for options of the other mode, and for a missing rule."""
+    """Raise `UsageError` for options of the other mode."""
     throttle = context.params["throttle"]
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name == "rules" and not throttle and not context.params[name]:
-            hint = "; give one, such as '10/s burst 20', or replay responses with --throttle"
-            raise click.UsageError(f"missing option '--rule'{hint}", context)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if is_given and name in (_OF_RULES if throttle else _OF_THROTTLE):
             goes = "cannot be used with" if throttle else "requires"

@@ -177,12 +177,18 @@ def listener_settings(tree: Configuration, keys: Mapping[str, TlsKeys], ports: S
 def require_gate(tree: Configuration) -> None:
     """Raise `ConfigurationError` without an origin, and without anything to do: a limit, or advice from the load."""
     gate = tree.gate
-    fail_if(not tree.origins, "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration")
+    fail_if(
+        not tree.origins,
+        "no origin: add --origin http://127.0.0.1:8000, or gate.origin to the configuration; "
+        "`headgate init` writes a first one",
+    )
     has_limit = tree.limit.concurrency.is_on or any(section.rules for section in tree.domain)
     fail_if(
         gate.master == "embedded" and not (has_limit or tree.advice.computes),
         "no rule: add --rule '10/s burst 20', or a [[domain]] with rules to the configuration; or limit the "
-        "requests in flight with --max-in-flight",
+        "requests in flight with --max-in-flight. A gate forwards what its rules allow, and delays or rejects clients "
+        "that send more; without a rule it would forward everything. `headgate replay access.log` suggests a rule from "
+        "the log of your server",
     )
 
 

@@ -2,6 +2,7 @@ import io
 import os
 import pathlib
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -33,6 +34,15 @@ def test_version_and_help(capsys):
         assert f"  {command} " in out
 
 
+def test_the_program_alone_prints_what_it_can_do_in_ten_lines(capsys):
+    code, out, err = exits(capsys)
+    assert (code, len(out.splitlines()), err) == (0, 10, "")
+    commands = re.findall(r"^  headgate (\w+) ", out, re.MULTILINE)
+    assert len(commands) == 7
+    assert set(commands) <= set(exits(capsys, "--help")[1].split())
+    assert exits(capsys, "bundle")[0] == 2
+
+
 WRONG_USE = [
     (["nope"], "no such command 'nope'"),
     (
@@ -61,7 +71,6 @@ WRONG_USE = [
     (["serve", "headgate.toml"], "name a configuration file with --config"),
     (["config", "check", "a.toml", "--config", "b.toml"], "'a.toml' and 'b.toml'"),
     (["replay"], "missing argument"),
-    (["replay", "-"], "missing option '--rule'"),
     (["replay", "--rule", "1/s", "--nope", "-"], "no such option"),
     (["replay", "--rule", "1/s", "--max-delay", "-1", "-"], "must be a number of seconds of at least 0, got '-1'"),
     (["replay", "--rule", "1/s", "--max-delay", "nan", "-"], "got 'nan'"),

@@ -99,6 +99,25 @@ def test_requests_of_a_log_with_whole_seconds_are_spread_over_each_second():
     assert "whole seconds: requests are spread evenly" in run(*arguments, text=lines).stdout
 
 
+@pytest.mark.parametrize(
+    ("per_second", "clients", "rule"),
+    [
+        (1, 9, "1/s burst 2"),
+        (8, 1, "10/s burst 20"),
+        (8, 9, "10/s burst 20"),
+        (8, 10, "1/s burst 2"),
+        (3000, 1, "1000/s"),
+    ],
+)
+def test_without_a_rule_the_strictest_is_suggested_that_rejects_few_clients(per_second, clients, rule):
+    quiet = [(moment, f"quiet{number}") for number in range(clients - 1) for moment in range(10)]
+    text = log_of(*quiet, *((number / per_second, "fast") for number in range(10 * per_second)))
+    result = run("--max-delay", "0", text=text)
+    assert result.stdout.startswith(f"suggested rule: {rule}")
+    (suggested,) = json.loads(run("--max-delay", "0", "--json", text=text).stdout)["rules"]
+    assert run("--rule", suggested, "--max-delay", "0", text=text).stdout == result.stdout.partition("\n\n")[2]
+
+
 def test_the_table_has_no_control_characters():
     text = log_of((0, "\x1b[2Jevil"), (0, "\x1b[2Jevil"))
     shown = run("--rule", "1/s burst 1", text=text).stdout
@@ -113,7 +132,7 @@ def test_the_report_of_an_empty_log_has_zeros(text):
     report = json.loads(run("--rule", "1/s", "--json", text=text).stdout)
     assert report == {
         "requests": 0, "accepted": 0, "delayed": 0, "rejected": 0, "identifiers": 0, "malformed": 0, "top": [],
-        "max_delay": 0.0, "is_spread": False,
+        "rules": ["1/s burst 1"], "max_delay": 0.0, "is_spread": False,
     }  # fmt: skip
 
 
@@ -267,8 +286,7 @@ def test_a_malformed_line_ends_the_replay_with_its_number():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "missing option '--rule'; give one, such as '10/s burst 20'"),
-        (["--jitter", "0"], "missing option '--rule'; give one, such as '10/s burst 20'"),
+        (["--jitter", "0"], "--jitter requires --throttle"),
         (["--rule", "1/s", "--jitter", "0"], "--jitter requires --throttle"),
         (["--rule", "1/s", "--policy", "draft"], "--policy requires --throttle"),
         (["--throttle", "--rule", "1/s"], "--rule cannot be used with --throttle"),
