@@ -260,11 +260,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        if not words:
-            click.echo(_FIRST_MINUTES)
-            return 0
-        click.echo(error.format_message(), err=True)
-        return 2
+        click.echo(error.format_message() if words else _FIRST_MINUTES, err=bool(words))
+        return 2 if words else 0
     except click.Abort as error:
         raise KeyboardInterrupt from error
     except BrokenPipeError:
