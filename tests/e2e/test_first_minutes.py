@@ -1,4 +1,4 @@
-"""The first minutes: the file that `headgate init` writes is served as it is."""
+"""The first minutes: the file that `headgate init` writes is served as it is, and `headgate doctor` knows the gate."""
 
 from tests.e2e import programs
 
@@ -10,3 +10,6 @@ def test_a_first_file_is_checked_and_served(tmp_path):
         assert programs.command("config", "check", folder=tmp_path).out == "headgate.toml: valid, 1 domain\n"
         with programs.headgate(tmp_path, "serve", "--admin", "127.0.0.1:0") as gate:
             assert gate.statuses(3) == [200, 200, 503]
+            address = gate.ready["admin"].removeprefix("http://")
+            done = programs.command("doctor", "--admin", address, folder=tmp_path)
+            assert f"ok      clock of {address}: within 2 s of this one\n" in done.out

@@ -61,24 +61,32 @@ def check_file(named: str | None, file: str | None) -> None:
         name = name or "the environment"
     if name is None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
-    # A prefetch proxy runs with the extra `proxy` alone.
-    has_proxy_only = tree.proxy != Proxy() and tree == Configuration(proxy=tree.proxy, log=tree.log)
     try:
-        warnings = [] if has_proxy_only else _check_gate(tree)
-        if tree.proxy != Proxy():
-            from headgate.runtime.prefetch_proxy_process import check_proxy
-
-            check_proxy(tree.proxy)
-        if tree.sidecar != Sidecar():
-            from headgate.runtime.sidecar import check_sidecar
-
-            check_sidecar(tree)
+        warnings = check_servers(tree)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    log_warnings(tree, warn)
     for warning in warnings:
         warn(warning)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")
+
+
+def check_servers(tree: Configuration) -> list[str]:
+    """Raise `ConfigurationError` for what a server that the tree describes refuses at its start; return warnings."""
+    # A prefetch proxy runs with the extra `proxy` alone.
+    has_proxy_only = tree.proxy != Proxy() and tree == Configuration(proxy=tree.proxy, log=tree.log)
+    warnings: list[str] = []
+    log_warnings(tree, warnings.append)
+    if not has_proxy_only:
+        warnings += _check_gate(tree)
+    if tree.proxy != Proxy():
+        from headgate.runtime.prefetch_proxy_process import check_proxy
+
+        check_proxy(tree.proxy)
+    if tree.sidecar != Sidecar():
+        from headgate.runtime.sidecar import check_sidecar
+
+        check_sidecar(tree)
+    return warnings
 
 
 def warn(warning: str) -> None:

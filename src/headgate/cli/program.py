@@ -159,13 +159,10 @@ def _reject_empty_values(command: click.Command) -> None:
             _reject_empty_values(nested)
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
-    """Print the versions of headgate and its installed libraries, and the extras that lack one."""
-    if not value:
-        return
+def installed() -> dict[str, list[str]]:
+    """Return the installed libraries with their versions, the extras that are whole, and those that are not."""
     from importlib import metadata
 
-    click.echo(f"headgate {VERSION}")
     libraries: dict[str, str] = {}
     extras: dict[str, bool] = {}
     with suppress(metadata.PackageNotFoundError):  # a source tree on PYTHONPATH
@@ -174,13 +171,20 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
             with suppress(metadata.PackageNotFoundError):
                 libraries[name] = metadata.version(name)
             extras[extra] = extras.get(extra, True) and name in libraries
-    for title, values in (
-        ("libraries", map(" ".join, sorted(libraries.items()))),
-        ("extras", [extra for extra, is_complete in extras.items() if extra and is_complete]),
-        ("not installed", [extra for extra, is_complete in extras.items() if not is_complete]),
-    ):
-        click.echo(f"{title}: {', '.join(values) or 'none'}")
-    ctx.exit()
+    return {
+        "libraries": [*map(" ".join, sorted(libraries.items()))],
+        "extras": [extra for extra, is_complete in extras.items() if extra and is_complete],
+        "not installed": [extra for extra, is_complete in extras.items() if not is_complete],
+    }
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
+    """Print the versions of headgate and its installed libraries, and the extras that lack one."""
+    if value:
+        click.echo(f"headgate {VERSION}")
+        for title, values in installed().items():
+            click.echo(f"{title}: {', '.join(values) or 'none'}")
+        ctx.exit()
 
 
 @click.group(

@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from email.utils import formatdate
 from http import HTTPStatus
 from itertools import chain
 from types import SimpleNamespace
@@ -167,6 +168,7 @@ class AdminApplication(Generic[_State]):
             answer = Answer("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
         content = answer.content.encode() if isinstance(answer.content, str) else answer.content
         more = [(b"content-type", answer.media_type.encode()), (b"content-length", b"%d" % len(content))]
+        more.append((b"date", formatdate(usegmt=True).encode()))  # `headgate doctor` compares clocks
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             more.append((b"allow", b"POST" if scope["path"] in self._acts else b"GET, HEAD"))
         await send({"type": "http.response.start", "status": int(answer.status), "headers": [*_HEADERS, *more]})
