@@ -21,17 +21,21 @@ from headgate.config import Configuration
 from headgate.config.file import field_docs
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link.router import RouterCounters
-from headgate.observe import Counters, read_counters
-from headgate.observe import master_state as master
-from headgate.observe import router_state as router
-from headgate.observe import sidecar_state as sidecar
-from headgate.observe import state as gate
-from headgate.observe.advice import AdviceState
-from headgate.observe.master_state import MasterDomainState, MasterState, QuotaState
-from headgate.observe.router_state import RoutedMasterState, RouterState
-from headgate.observe.server_state import ServerState, server_metrics
-from headgate.observe.sidecar_state import SidecarState
-from headgate.observe.state import DomainState, GateState, LinkedMasterState
+from headgate.observe import Counters, gate_metrics, master_metrics, read_counters, router_metrics, sidecar_metrics
+from headgate.observe.state import (
+    AdviceState,
+    DomainState,
+    GateState,
+    LinkedMasterState,
+    MasterDomainState,
+    MasterState,
+    QuotaState,
+    RoutedMasterState,
+    RouterState,
+    ServerState,
+    SidecarState,
+    server_metrics,
+)
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.record import FAILURES
 from headgate.origin.sidecar.data_plane import SidecarCounters
@@ -39,7 +43,7 @@ from headgate.proxy.counters import Counts
 from headgate.rlqs.service import QuotaCounters
 from headgate.runtime.gate_server import GATE_GROUPS
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
-from headgate.runtime.master.server import MASTER_GROUPS
+from headgate.runtime.master_server import MASTER_GROUPS
 from headgate.runtime.prefetch_proxy_server import ProxyState, proxy_metrics
 from headgate.store.redis_store import StoreCounters
 from lab.events.service import Service
@@ -194,13 +198,13 @@ def metrics() -> str:
         "A metric that several servers have stands under the first one: sidecars and masters have some of a gate's.\n",
     ]
     parts += ["## Every server\n", _metric_table(seen, server_metrics(ServerState()))]
-    parts += ["## headgate serve\n", _metric_table(seen, gate.gate_metrics(gate_state, groups))]
-    parts += ["## headgate master\n", _metric_table(seen, master.master_metrics(master_state, master_groups))]
+    parts += ["## headgate serve\n", _metric_table(seen, gate_metrics(gate_state, groups))]
+    parts += ["## headgate master\n", _metric_table(seen, master_metrics(master_state, master_groups))]
     router_groups: Groups = [("router", RouterCounters)]
     router_state = RouterState(
         (RoutedMasterState("10.0.0.5:10004"),), gatekeepers={"gate1": 0}, counters=_zeros(router_groups)
     )
-    parts += ["## headgate router\n", _metric_table(seen, router.router_metrics(router_state, router_groups))]
+    parts += ["## headgate router\n", _metric_table(seen, router_metrics(router_state, router_groups))]
     sidecar_groups: Groups = [*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)]
     sidecar_state = SidecarState(
         "nginx-lua",
@@ -208,7 +212,7 @@ def metrics() -> str:
         masters=(master_here,),
         counters=_zeros(sidecar_groups),
     )
-    parts += ["## headgate sidecar\n", _metric_table(seen, sidecar.sidecar_metrics(sidecar_state, sidecar_groups))]
+    parts += ["## headgate sidecar\n", _metric_table(seen, sidecar_metrics(sidecar_state, sidecar_groups))]
     parts += ["## headgate proxy\n", _metric_table(seen, proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
     return "\n".join(parts)
 

@@ -28,7 +28,7 @@ _MODULES = (
     *("cryptography.x509", "encodings.idna", "h2.connection", "headgate.cli.master", "headgate.cli.proxy"),
     *("headgate.cli.router", "headgate.cli.serve", "headgate.cli.sidecar", "headgate.observe.admin"),
     *("headgate.proxy.server", "headgate.runtime.asgi_server", "headgate.runtime.gate_server"),
-    *("headgate.runtime.master.server", "headgate.runtime.prefetch_proxy_process", "headgate.runtime.router"),
+    *("headgate.runtime.master_server", "headgate.runtime.prefetch_proxy_process", "headgate.runtime.router"),
     *("headgate.runtime.prefetch_proxy_server", "headgate.runtime.sidecar", "uvloop"),
 )
 _REQUEST_SIZE = 65_536

@@ -22,6 +22,8 @@ Every error that is shown to a user is one of these, and its text is complete.
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -218,3 +220,12 @@ def reason_of(error: BaseException | str) -> str:
     """Return the reason that the system or OpenSSL gives, without numbers: No such file or directory."""
     reason = _OPENSSL.sub("", getattr(error, "strerror", None) or str(error))
     return "not a PEM file of the expected kind" if reason == "PEM lib" else reason
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Put the name of a flag, key or domain before the text of a `ConfigurationError` that is raised inside."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}") from None

@@ -17,8 +17,8 @@ from typing import Any, Self
 import msgspec
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
-from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import GatekeeperLink, MasterLink
+from headgate.link.master_connection import Sharding, sharding_item
 from headgate.release import Status
 
 PATIENCE = 10.0

@@ -15,8 +15,8 @@ from typing import Literal
 
 from headgate.limit import Domain, Rule
 from headgate.limit.history import AlgorithmName
-from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import endpoints
+from headgate.link.master_connection import Sharding, sharding_item
 from tests import servers
 from tests.e2e.fault_node import PATIENCE, GateNode, Node
 from tests.forked import PROGRAM

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import pytest
 
 from headgate.config.file import field_docs
-from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.gatekeeper import GatekeeperCounters
+from headgate.link.master import MasterCounters
 from headgate.link.router import RouterCounters
 from headgate.observe import GatekeeperTotals, MasterTotals
 from headgate.origin.gateway.record import GatewayCounters
 from headgate.origin.sidecar.data_plane import SidecarCounters
 from headgate.runtime.log import LogCounters
-from headgate.runtime.master.snapshot import SnapshotCounters
+from headgate.runtime.snapshot import SnapshotCounters
 from tests.e2e.programs import PATIENCE, headgate, request
 from tests.servers import free_port
 

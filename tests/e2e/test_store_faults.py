@@ -15,7 +15,7 @@ from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.limit.gatekeeper import longest_hold, spacing
 from headgate.release import Status
 from headgate.store import RedisStore, SharedMaster
-from headgate.store.records import SharedDomain
+from headgate.store.master import SharedDomain
 from tests import servers
 
 pytestmark = pytest.mark.needs("redis-server")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.limit.sharding import Sharding, sharding_item
+from headgate.link.master_connection import Sharding, sharding_item
 
 MASTERS = st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True)
 ITEMS = st.lists(st.binary(max_size=40), max_size=20)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.limit import Accounting, Domain, Master, Rule
 from headgate.limit.messages import MAX_CONTROL_FRAME, control_frames
 from headgate.release import Status
-from headgate.runtime.master.snapshot import _LINE, Snapshots
+from headgate.runtime.snapshot import _LINE, Snapshots
 
 NOW = 1_700_000_000.0
 RULES = st.sampled_from([("1/s burst 3",), ("4/s burst 2", "10/min burst 5"), ("3/h burst 3", "1/s burst 1", "7/s")])

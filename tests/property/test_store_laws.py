@@ -12,7 +12,7 @@ from headgate.limit import Domain, Rule
 from headgate.limit.history import ALGORITHMS as ALL
 from headgate.limit.history import new_history
 from headgate.release import ASAP
-from headgate.store.records import DIGEST, EXTEND, RECORD, SCRIPT, SharedDomain, pack_doubles, unpack_doubles
+from headgate.store.master import DIGEST, EXTEND, RECORD, SCRIPT, SharedDomain, pack_doubles, unpack_doubles
 from tests import servers
 
 pytestmark = pytest.mark.needs("redis-server")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from headgate.observe.admin import MetricsWriter
-from headgate.observe.server_state import ServerState
+from headgate.observe.state import ServerState
 from scripts.reference import metrics
 
 ROOT = Path(__file__).parents[2]

@@ -104,8 +104,8 @@ def _check_gate(tree: Configuration) -> list[str]:
         require_quota_protection,
     )
     from headgate.runtime.gate_build import check_composition, snapshot_file
-    from headgate.runtime.master.snapshot import snapshot_path
     from headgate.runtime.router import read_keys, require_masters
+    from headgate.runtime.snapshot import snapshot_path
 
     check_composition(tree)
     read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")

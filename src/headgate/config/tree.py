@@ -14,8 +14,6 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from headgate.config.advice_section import AdviceSection
-from headgate.config.limit_section import Limit
-from headgate.config.log_section import LogSection
 from headgate.config.origin_section import OriginSection
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
@@ -43,6 +41,81 @@ from headgate.http.conditions import Conditions, as_tuple
 from headgate.limit import Domain, Rule
 from headgate.limit.concurrency import Priority
 from headgate.limit.history import AlgorithmName
+
+Level = Literal["debug", "info", "warning", "error"]
+"""Levels of the program log, the lowest first."""
+
+
+class LogSection(ConfigSection, frozen=True):
+    """The access log of the gate, and the program log on stderr of every server."""
+
+    access: Annotated[str, Meta(examples=["/var/log/headgate/access.log", "-"]), Format("FILE")] = ""
+    """Access log of the gate, one line for each request; - is standard output. It is opened again on SIGHUP, after it
+    was renamed. If it is written too slowly, lines are dropped and counted. Empty disables it."""
+    format: Literal["json", "combined"] = "json"
+    """Format of the access log: json has all fields; combined is that of Apache and nginx."""
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """Share of accepted requests that are logged, from 0 to 1. Rejected and failed requests are always logged."""
+    identifiers: Literal["plain", "hashed", "off"] = "plain"
+    """How the access log names clients: plain, by address, and by the digest of a header that identifies; hashed, by a
+    keyed hash; off, not at all."""
+    identifiers_key: File = ""
+    """File with the key of `identifiers` = hashed, 16 to 64 bytes. Empty for a new key at each start: then the hashes
+    of a client differ after a restart."""
+    level: Level = "info"
+    """Lowest level of the lines of the program log."""
+    lines: Literal["text", "json"] = "text"
+    """Form of the lines of the program log; json has time, level, instance and message. The line that begins with
+    `ready` is the same in both."""
+    instance: str = ""
+    """Name of this instance in the program log. Empty for the name of the host, which only json shows."""
+
+
+MAX_IN_FLIGHT = 1_000_000
+MaxInFlight = Annotated[Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] | Literal["learned"], Format("N|learned")]
+"""A number of requests, or learned from latencies; 0 sets no limit."""
+
+
+class ConcurrencySection(ConfigSection, frozen=True):
+    """How many requests are in flight at the origin at once, and which of the others wait.
+
+    Several workers have equal parts of `max`, `queue` and `ceiling`, and each learns its own limit.
+    """
+
+    max: MaxInFlight = 0
+    """Requests in flight at the origin at once, at most: a number, or learned from latencies, which needs
+    healthy_latency; 0 for no limit. A request is in flight until its exchange with the origin is complete, event
+    streams included; an open WebSocket is not. Further requests wait in a queue or are rejected."""
+    queue: Annotated[int, Meta(ge=0, le=MAX_IN_FLIGHT)] = 128
+    """Requests that wait for a permit, at most. An origin below its capacity has short queues of up to 64 requests; set
+    128 for each worker to reject none of these."""
+    mode: Literal["off", "monitor", "enforce"] = "enforce"
+    """enforce; monitor to compute the limit and reject nothing; off for no limit."""
+    ceiling: Annotated[int, Meta(ge=1, le=MAX_IN_FLIGHT)] = 1_000
+    """The largest limit that is learned."""
+    healthy_latency: SecondsOrZero = 0.0
+    """Mean seconds until responses begin that a learned limit permits, such as twice the usual latency of a response. A
+    learned limit needs it; 0 is for a number as max."""
+    abandoned: Literal["release", "hold"] = "release"
+    """What becomes of the permit of a request whose client leaves before the response: release it; or hold it until the
+    origin answers or gate.timeouts.response has passed, for origins that do not notice that the client has left."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a limit."""
+        return self.max != 0 and self.mode != "off"
+
+
+class Limit(ConfigSection, frozen=True):
+    """Limits that follow from the load of the origin, and what a restart keeps of the others."""
+
+    concurrency: ConcurrencySection = ConcurrencySection()
+    """The concurrency limit."""
+    snapshot: File = "auto"
+    """File in which `headgate serve` saves what clients have used of the rules, every `master.snapshot_interval`
+    seconds and at its end, and from which it starts; for `gate.master` embedded and `master.store` memory. auto is a
+    file beside the configuration file, such as headgate.snapshot beside headgate.toml; empty disables it."""
+
 
 Shard = Literal["domain", "identifier"]
 

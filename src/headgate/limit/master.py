@@ -13,11 +13,11 @@ from itertools import islice
 from operator import itemgetter
 
 from headgate.errors import ConfigurationError, check_count, check_seconds
-from headgate.limit.allowance import Allowance, allowance
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain, check_domains
 from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, Conversion, new_history
 from headgate.limit.messages import Accounting, DelayUntil, Totals
+from headgate.limit.shares import Allowance, allowance
 from headgate.limit.table import SHARDS, Table, Tables
 from headgate.release import ASAP, Status
 

@@ -32,9 +32,8 @@ from headgate.link.batch import (
 )
 from headgate.link.connections import Log, log_warning
 from headgate.link.curve import ClientKeys, keys_of_masters
-from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection, Owners
-from headgate.link.sockets import endpoints
+from headgate.link.sockets import LoopDriver, endpoints
 from headgate.release import NEVER, Status
 
 Shard = Literal["domain", "identifier"]

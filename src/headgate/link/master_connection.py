@@ -3,14 +3,21 @@
 This module does not know messages. "Both are physically outgoing from the gatekeeper": an XPUB socket, which receives
 the subscriptions of the master (whether it is connected, and whether it reads batches), and a SUB socket. No call waits
 for the master. Gatekeepers and routers have one `MasterConnection` for each of their masters.
+
+Which of several masters gets the accounting of a domain, or of one identifier of it, is decided by rendezvous hashing:
+"A ZeroMQ router may be employed to shard accounting messages to multiple masters, provided that all messages for the
+same domain go to the same master" (smockron.txt, Protocol). Each master has a weight for each item, and the one with
+the largest weight owns the item. So all gatekeepers and routers that list the same masters agree without a message, and
+a master that is lost or added moves only items of its own.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from hashlib import blake2b
 
 import zmq
 
-from headgate.limit.sharding import Sharding
+from headgate.limit.messages import topic
 from headgate.link.batch import BATCH, HOLDS, HOLDS_SIZE, MASTERS
 from headgate.link.connections import Log, OutgoingConnections, OutgoingCounters, log_warning
 from headgate.link.curve import ClientKeys
@@ -193,3 +200,39 @@ class Owners:
             is_moved = owner not in {None, self._sharding.owner(item, self._masters)}
             self.known[item] = (self._masters[owner] if owner else None), is_moved
         return self.known[item]
+
+
+_WEIGHT_SIZE = 8
+_KEY_SIZE = 32
+
+
+class Sharding:
+    """Assigns items to `masters`, the texts of their addresses; their order has no effect."""
+
+    def __init__(self, masters: Iterable[str]) -> None:
+        # An address may be longer than the key of a hash, so the key is its digest.
+        keys = {
+            address: blake2b(address.encode("utf-8", "surrogateescape"), digest_size=_KEY_SIZE).digest()
+            for address in masters
+        }
+        self.digest = blake2b(b"".join(sorted(keys.values())), digest_size=_WEIGHT_SIZE).digest()
+        """What two sides have in common that assign all items alike."""
+        self._hashes = [(address, blake2b(key=key, digest_size=_WEIGHT_SIZE)) for address, key in keys.items()]
+
+    def owner(self, item: bytes, live: Container[str]) -> str | None:
+        """Return the master among those in `live` with the largest weight for `item`; None if none is live."""
+        best = (b"", "")
+        for address, keyed in self._hashes:
+            if address in live:
+                weight = keyed.copy()
+                weight.update(item)
+                best = max(best, (weight.digest(), address))
+        return best[1] or None
+
+
+def sharding_item(domain: str, identifier: bytes = b"") -> bytes:
+    """Return the item that stands for a domain, or for one identifier of it.
+
+    A domain contains no NUL, so two different pairs are two items.
+    """
+    return topic(domain) + identifier

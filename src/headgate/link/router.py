@@ -19,9 +19,8 @@ from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of
 from headgate.link.batch import BATCH, MASTERS, public_topic, record_count
 from headgate.link.connections import BoundPair, Log, log_warning
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, keys_of_masters
-from headgate.link.loop_driver import LoopDriver
 from headgate.link.master_connection import MasterConnection, Owners
-from headgate.link.sockets import NOBLOCK, SNDMORE, endpoints, has_message
+from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, endpoints, has_message
 from headgate.release import NEVER
 
 MasterKeys = ClientKeys | Sequence[ClientKeys | None] | None

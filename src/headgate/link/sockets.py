@@ -2,15 +2,19 @@
 
 This module does not know messages. Accounting uses the configured port, 10004 by default, and control the next port
 (smockron.txt, Low-Level Proto: "master tcp:10004 SUB", "master tcp:10005 PUB").
+
+A `LoopDriver` drives sockets from an event loop. A ZeroMQ descriptor signals new messages once, not for as long as
+messages are waiting: after a turn that left messages, the next one follows at once.
 """
 
+import asyncio
 import ipaddress
 import os
 import random
 import re
 import socket as plain
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -19,6 +23,7 @@ import zmq
 from headgate.config.section import is_host
 from headgate.errors import ConfigurationError, LinkError
 from headgate.link.curve import ClientKeys, ServerKeys
+from headgate.release import NEVER
 
 DEFAULT_PORT = 10004
 """Default port for accounting; control uses the next port."""
@@ -275,3 +280,49 @@ def close_sockets(sockets: Iterable[Socket]) -> None:
     """Close sockets."""
     for socket in sockets:
         socket.close()
+
+
+class LoopDriver:
+    """Calls `turn` at once, when a message arrives at one of `sockets`, and when it is due, until `close`.
+
+    `turn` handles a limited number of messages, and returns the seconds until its next call: 0 if more are waiting,
+    infinity if only a message makes it due. Call `wake` or `wake_soon` after other uses of the sockets: sending may
+    consume the event of a message.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], float], sockets: Iterable[Socket]) -> None:
+        self._loop = loop
+        self._turn = turn
+        self._descriptors = [file_descriptor(socket) for socket in sockets]
+        self._next: asyncio.Handle | None = None
+        self._is_soon = False
+        for descriptor in self._descriptors:
+            loop.add_reader(descriptor, self.wake)
+        self.wake()
+
+    def wake(self) -> None:
+        """Run one turn, and schedule the next."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next, self._is_soon = None, False
+        seconds = self._turn()
+        if seconds == 0.0:
+            self.wake_soon()
+        elif seconds < NEVER:
+            self._next = self._loop.call_later(seconds, self.wake)
+
+    def wake_soon(self) -> None:
+        """Run a turn in the next iteration of the event loop."""
+        if self._is_soon:
+            return
+        if self._next is not None:
+            self._next.cancel()
+        self._next, self._is_soon = self._loop.call_soon(self.wake), True
+
+    def close(self) -> None:
+        """Leave the loop; call it before the sockets are closed."""
+        if self._next is not None:
+            self._next.cancel()
+        for descriptor in self._descriptors:
+            self._loop.remove_reader(descriptor)
+        self._descriptors.clear()

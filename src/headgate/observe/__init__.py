@@ -3,20 +3,26 @@
 The admin application is imported from `headgate.observe.admin`.
 """
 
-from headgate.observe.advice import AdviceState
-from headgate.observe.master_state import MasterDomainState, MasterState, master_metrics
 from headgate.observe.metrics import CounterGroups, Counters, read_counters
-from headgate.observe.router_state import RoutedDomain, RoutedMasterState, RouterState, router_metrics
-from headgate.observe.sidecar_state import SidecarState, sidecar_metrics
 from headgate.observe.state import (
+    AdviceState,
     DomainState,
     GatekeeperTotals,
     GateState,
     HeldIdentifier,
     LinkedMasterState,
+    MasterDomainState,
+    MasterState,
     MasterTotals,
+    RoutedDomain,
+    RoutedMasterState,
+    RouterState,
+    SidecarState,
     gate_metrics,
+    master_metrics,
     merge_states,
+    router_metrics,
+    sidecar_metrics,
 )
 
 __all__ = [

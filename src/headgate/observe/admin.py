@@ -24,7 +24,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.observe.server_state import ServerState, process_metrics, server_metrics
+from headgate.observe.state import ServerState, process_metrics, server_metrics
 
 _State = TypeVar("_State")
 

@@ -1,24 +1,74 @@
-"""The state of a gate: read in one step, summed over workers, written as JSON or as metrics.
+"""The states of servers: read in one step, written as JSON or as metrics; those of workers are summed.
 
-Totals only grow; holds are those at the time of reading. No label of a metric names an identifier: untrusted input
-chooses those, and their number is unbounded.
+Totals only grow; holds are those at the time of reading. No label of a metric names an identifier, or a domain that
+peers choose: untrusted input chooses those, and their number is unbounded.
 """
 
 import hashlib
 import ipaddress
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import nlargest
 from itertools import chain
 from operator import attrgetter
+from platform import python_version
+from typing import Any, Final
 
 import msgspec
+from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
+from headgate.config.file import field_docs
 from headgate.limit import Gatekeeper, Master
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyState, Reason
-from headgate.observe.advice import AdviceState, advice_metrics
 from headgate.observe.metrics import CounterGroups, Counters, counter, counter_metrics, gauge, gauges, sum_states
+from headgate.version import VERSION
+
+_METRICS: Final = (
+    (
+        "headgate_advice_fraction",
+        "Fraction of a class of agents, 0 if it is disallowed: published, computed, and in force on average.",
+        {"published": "published", "computed": "fraction", "in_force": "in_force"},
+    ),
+    (
+        "headgate_advice_requests_per_second",
+        "Requests per second of a class: those that would arrive without advice, and those that arrive.",
+        {"demand": "demand", "arrivals": "arrivals"},
+    ),
+)
+"""Names, descriptions, and the fields by the values of the label `kind`."""
+
+
+class AdviceState(msgspec.Struct, frozen=True):
+    """What is published as traffic advice for one class of agents, and why. Rates are in requests per second."""
+
+    user_agent: str
+    """The name of its entry."""
+    fraction: float
+    """The fraction that is computed; 0 if the class is disallowed. Without a computation, that of the entry."""
+    published: float = 1.0
+    """The fraction that is published: another one in mode monitor."""
+    demand: float | None = None
+    """What would arrive without advice, as estimated; null without a computation."""
+    arrivals: float | None = None
+    """What arrived in the window of the estimate, before anything was rejected."""
+    in_force: float | None = None
+    """The fraction that agents obey on average: the mean of what was published in the last max-age."""
+    reason: str = "static"
+    """Why the fraction is what it is."""
+
+
+def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
+    """Make the metrics of all classes. Their names come from the configuration, so they may be labels."""
+    for name, text, kinds in _METRICS:
+        values = {
+            one.user_agent: {kind: value for kind, field in kinds.items() if (value := getattr(one, field)) is not None}
+            for one in classes
+        }
+        if any(values.values()):
+            yield gauge(name, text, values, "user_agent", "kind")
+
 
 _MOST_HELD = 10
 _release = attrgetter("release")
@@ -47,6 +97,11 @@ class HeldIdentifier(msgspec.Struct, frozen=True):
     """Its release time, seconds since 1970."""
     seconds: float
     """Seconds from the reading to the release."""
+
+    @classmethod
+    def of(cls, text: str, release: float, now: float) -> "HeldIdentifier":
+        """Describe an identifier, as text, that is held at `now`."""
+        return cls(text, round(release, 3), round(release - now, 3))
 
 
 class LinkedMasterState(msgspec.Struct, frozen=True):
@@ -286,3 +341,182 @@ def domain_totals(name: str, text: str, domains: Iterable[DomainState]) -> Metri
     """Return a metric with the totals of domains by outcome."""
     totals = {domain.name: {outcome: getattr(domain, outcome) for outcome in _OUTCOMES} for domain in domains}
     return counter(name, text, totals, "domain", "outcome")
+
+
+class MasterDomainState(DomainState, frozen=True):
+    """One domain of a master."""
+
+    identifiers: int = 0
+    """Identifiers stored."""
+
+
+class QuotaState(msgspec.Struct, frozen=True):
+    """The quota service of a master."""
+
+    address: str
+    """Where Envoys connect to."""
+    streams: int = 0
+    """Envoys that are connected."""
+    buckets: int = 0
+    """Buckets of these Envoys, a client each."""
+
+
+class MasterState(msgspec.Struct, frozen=True):
+    """One master."""
+
+    domains: tuple[MasterDomainState, ...] = ()
+    gatekeepers: dict[str, int] = {}
+    """Connected gatekeepers and routers by the name of their key; "none" without CURVE."""
+    started: float = 0.0
+    """Time of the start, seconds since 1970."""
+    identifiers: int = 0
+    """Identifiers stored, over all domains."""
+    store: str = "memory"
+    """Where histories are: memory, or the state of the store that is shared with other masters."""
+    snapshot_saved: float = 0.0
+    """Time of the last snapshot, also of the one that was restored; seconds since 1970, 0 for none."""
+    quotas: QuotaState | None = None
+    """The quota service; None if it is off."""
+    counters: Counters = {}
+    """Further totals; see `headgate.observe.metrics`."""
+
+
+def master_metrics(state: MasterState, groups: CounterGroups) -> Iterator[Metric]:
+    """Make the metrics of a master with these groups of counters."""
+    yield domain_totals("headgate_master_requests", "Requests in accounting, by domain and outcome.", state.domains)
+    identifiers = {domain.name: domain.identifiers for domain in state.domains}
+    yield gauge("headgate_master_identifiers", "Identifiers stored, by domain.", identifiers, "domain")
+    yield gauge(
+        "headgate_master_gates",
+        "Connected gatekeepers, a process each, and routers, by the names of their keys.",
+        state.gatekeepers,
+        "key",
+    )
+    yield rules_digests(state.domains)
+    yield from store_up(state.store)
+    text = "Time of the last snapshot in seconds since 1970, 0 for none."
+    yield gauge("headgate_master_snapshot_timestamp_seconds", text, state.snapshot_saved)
+    if state.quotas is not None:
+        yield gauge("headgate_quota_envoys", "Envoys that are connected.", state.quotas.streams)
+        yield gauge("headgate_quota_buckets", "Buckets of connected Envoys.", state.quotas.buckets)
+    yield from counter_metrics(state.counters, groups)
+
+
+class RoutedMasterState(LinkedMasterState, frozen=True):
+    """One master of a router."""
+
+    sent: int = 0
+    """Accounting messages and records sent to the master."""
+    dropped: int = 0
+    """Accounting messages and records dropped: the queue of the master was full."""
+    controls: int = 0
+    """Control messages received from the master and passed on."""
+
+
+class RoutedDomain(msgspec.Struct, frozen=True):
+    """One domain whose accounting was received."""
+
+    name: str
+    """Its name; bytes that are not UTF-8 are escaped with a backslash."""
+    master: str
+    """The address of its master; empty if none is connected."""
+
+
+class RouterState(msgspec.Struct, frozen=True):
+    """One router."""
+
+    masters: tuple[RoutedMasterState, ...] = ()
+    domains: tuple[RoutedDomain, ...] = ()
+    """The domains whose accounting was received, at most 1024."""
+    gatekeepers: dict[str, int] = {}
+    """Connected gatekeepers and routers by the name of their key; "none" without CURVE."""
+    started: float = 0.0
+    """Time of the start, seconds since 1970."""
+    counters: Counters = {}
+    """Further totals; see `headgate.observe.metrics`."""
+
+
+def router_metrics(state: RouterState, groups: CounterGroups) -> Iterator[Metric]:
+    """Make the metrics of a router with these groups of counters."""
+
+    def by_master(name: str) -> dict[str, float]:
+        return {master.address: getattr(master, name) for master in state.masters}
+
+    yield gauge("headgate_router_master_up", "1 if the master is connected, else 0.", by_master("up"), "master")
+    docs = field_docs(RoutedMasterState)
+    for name in ("sent", "dropped", "controls"):
+        yield counter(f"headgate_router_{name}", docs[name], by_master(name), "master")
+    yield gauge(
+        "headgate_router_gates",
+        "Connected gatekeepers, a process each, and routers, by the names of their keys.",
+        state.gatekeepers,
+        "key",
+    )
+    yield gauge("headgate_router_domains", "Domains whose accounting was received.", len(state.domains))
+    yield from counter_metrics(state.counters, groups)
+
+
+class SidecarState(msgspec.Struct, frozen=True):
+    """One sidecar."""
+
+    server: str
+    """The kind of its server: nginx-lua, auth-request or haproxy."""
+    socket: str = ""
+    """The unix socket between the sidecar and its server."""
+    domains: tuple[DomainState, ...] = ()
+    masters: tuple[LinkedMasterState, ...] = ()
+    details: dict[str, Any] = {}
+    """Further facts about the server, such as its connections."""
+    started: float = 0.0
+    """Time of the start, seconds since 1970."""
+    counters: Counters = {}
+    """Further totals; see `headgate.observe.metrics`."""
+
+
+def sidecar_metrics(state: SidecarState, groups: CounterGroups) -> Iterator[Metric]:
+    """Make the metrics of a sidecar with these groups of counters."""
+    yield domain_totals("headgate_requests", "Requests by domain and outcome.", state.domains)
+    yield from gatekeeper_gauges(state.domains, state.masters)
+    yield from counter_metrics(state.counters, groups)
+
+
+_SERVER_GAUGES = {
+    "reload_successful": "headgate_config_last_reload_successful",
+    "reloaded": "headgate_config_last_reload_timestamp_seconds",
+}
+
+
+class ServerState(msgspec.Struct):
+    """What every server has besides the state of its kind."""
+
+    reload_successful: bool = True
+    """1 if the configuration in force is the last one that was read, 0 if that one was invalid."""
+    reloaded: float = 0.0
+    """Time at which the configuration in force was read, seconds since 1970."""
+    workers: Mapping[str, tuple[int, bool]] = {}
+    """The process id of each worker, by its number from 0, and whether it answers."""
+
+
+def server_metrics(state: ServerState) -> Iterator[Metric]:
+    """Make the metrics of what all servers have in common."""
+    build = {VERSION: {python_version(): 1}}
+    yield gauge("headgate_build_info", "1; the labels are the versions.", build, "version", "python")
+    yield from gauges(state, _SERVER_GAUGES)
+    yield gauge(
+        "headgate_workers_unresponsive",
+        "Workers that do not answer; one that does not run either is replaced.",
+        sum(not answers for _, answers in state.workers.values()),
+    )
+
+
+def process_metrics(own: Iterable[Metric], workers: Mapping[str, tuple[int, bool]]) -> Iterator[Metric]:
+    """Add those of workers to the metrics of this process, which are without the label `worker`."""
+    found = {
+        number: {metric.name: metric for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect()}
+        for number, (pid, _) in workers.items()
+    }
+    for metric in own:
+        for number, metrics in found.items():
+            same = metrics[metric.name].samples if metric.name in metrics else []
+            metric.samples += [sample._replace(labels={"worker": number}) for sample in same]
+        yield metric

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from headgate.limit.concurrency import ConcurrencyState, Priority
 from headgate.origin.admission import Admission, Limited
-from headgate.origin.concurrency_watch import ConcurrencyWatch
-from headgate.origin.permits import Permit, Permits, QueuedRequest
+from headgate.origin.permits import ConcurrencyWatch, Permit, Permits, QueuedRequest
 from headgate.origin.read_ahead import Message, ReadAhead, Receive
 from headgate.origin.request_info import field_value
 from headgate.origin.response import Response

@@ -2,7 +2,8 @@
 
 A request holds its permit until its exchange is complete, whatever takes the time: an upload, a download, an event
 stream. The gateway has it begin after an upload, and end before the download of a slow client. The limit itself is in
-`headgate.limit.concurrency`; this module adds the clock, and calls the requests.
+`headgate.limit.concurrency`; this module adds the clock, calls the requests, and logs when the limit begins to reject
+requests (`ConcurrencyWatch`).
 """
 
 import logging
@@ -10,7 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Decision, Priority, Waiting
+from headgate.limit.concurrency import (
+    ConcurrencyLimit,
+    ConcurrencySettings,
+    ConcurrencyState,
+    Decision,
+    Priority,
+    Waiting,
+)
 from headgate.release import NEVER
 
 CallLater = Callable[[float, Callable[[], None]], object]
@@ -141,3 +149,35 @@ class Permits:
             if not now - _LOST_TIMER < self._due <= due:
                 self._due = due
                 self._call_later(max(_MIN_TIMER, due - now), self.wake)
+
+
+WATCH_INTERVAL: Final = 1.0
+"""Seconds between two looks."""
+PAUSE: Final = 10.0
+"""Seconds without a rejection before rejections have ended."""
+
+
+class ConcurrencyWatch:
+    """Compares each state with the last one; `log` is called with the lines."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self.due = 0.0
+        """When the next look is useful."""
+        self._rejected = 0
+        self._rejected_at = 0.0
+        self._rejects = False
+
+    def look(self, state: ConcurrencyState, *, now: float) -> None:
+        """Log what has changed."""
+        self.due = now + WATCH_INTERVAL
+        rejected = sum(sum(reasons.values()) for reasons in state.rejected.values())
+        if rejected != self._rejected:
+            self._rejected, self._rejected_at = rejected, now
+        rejects = rejected > 0 and now - self._rejected_at < PAUSE
+        if rejects != self._rejects:
+            self._rejects = rejects
+            verb = "would reject" if state.mode == "monitor" else "rejects"
+            what = f"{verb} requests" if rejects else "rejects no more requests"
+            now_there = f"limit {state.limit:.0f}, {state.in_flight} in flight, {state.queued} wait"
+            self._log(f"concurrency limit: {what} ({now_there}, {rejected} rejected so far)")

@@ -8,18 +8,51 @@ RateLimit-Policy and problem types); RFC 9457 (problem details); RFC 8288 (Link)
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, Self
 from urllib.parse import quote
 
 import msgspec
 
+from headgate.bundle.files.open_file import OpenFile
 from headgate.errors import fail_if
 from headgate.http.date import whole_seconds
 from headgate.http.fields import parameter, sf_string
 from headgate.limit import Accounting, Domain, Gatekeeper
-from headgate.origin.file_slice import BodySource
 from headgate.origin.pages import PROBLEM, REQUEST_ID, Form, fill_template, preferred_form
 from headgate.release import NEVER
+
+
+class BodySource(Protocol):
+    """Response content that is read when it is sent."""
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        ...
+
+    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        """Read the bytes from `start` to before `stop`, or all; raises `OSError` as `OpenFile.read` does."""
+        ...
+
+    def cut(self, start: int, stop: int) -> Self:
+        """Return the bytes from `start` to before `stop` as a source of their own."""
+        ...
+
+
+class FileSlice(msgspec.Struct, frozen=True):
+    """`length` bytes of a file from `offset` on: a `BodySource` that `sendfile` can send."""
+
+    file: OpenFile
+    offset: int
+    length: int
+
+    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        """Read some of it, or all; raises `OSError` as `OpenFile.read` does."""
+        return self.file.read_exactly(self.offset + start, (self.length if stop is None else stop) - start)
+
+    def cut(self, start: int, stop: int) -> "FileSlice":
+        """Return the slice of this slice from `start` to before `stop`."""
+        return FileSlice(self.file, self.offset + start, stop - start)
 
 
 class Response(msgspec.Struct):

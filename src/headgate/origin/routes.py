@@ -11,12 +11,11 @@ from typing import Annotated, Final, NamedTuple, cast
 
 import msgspec
 
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_if, naming
 from headgate.http.conditions import Conditions, Texts, as_tuple
 from headgate.http.fields import TOKEN, is_token
 from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import credential
-from headgate.origin.checks import naming
 from headgate.origin.identify import AddressSet, ClientAddress, Identify, client_address, identify_by
 from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo, plain_path
 

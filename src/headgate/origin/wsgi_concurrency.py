@@ -16,8 +16,7 @@ import msgspec
 from headgate.errors import ConfigurationError, fail_if
 from headgate.limit.concurrency import ConcurrencySettings, ConcurrencyState
 from headgate.origin.admission import Admission, Limited
-from headgate.origin.concurrency_watch import ConcurrencyWatch
-from headgate.origin.permits import Permit, Permits, QueuedRequest
+from headgate.origin.permits import ConcurrencyWatch, Permit, Permits, QueuedRequest
 from headgate.origin.response import Response
 
 if TYPE_CHECKING:

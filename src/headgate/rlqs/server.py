@@ -56,7 +56,8 @@ class QuotaServer:
     ) -> None:
         self.address = address
         """Where it listens; `start` replaces port 0 by the port that the system chose."""
-        self._service = service
+        self.service = service
+        """What answers the reports."""
         self._log = log
         self._clock = clock
         self._tls = tls
@@ -103,7 +104,7 @@ class QuotaServer:
 
     def on_control(self, domain: str, identifier: bytes, release: float) -> None:
         """Pass a control that has been published to Envoys."""
-        self._service.on_control(domain, identifier, release, now=self._clock(), moment=time.monotonic())
+        self.service.on_control(domain, identifier, release, now=self._clock(), moment=time.monotonic())
 
     async def _serve(self, _requests: AsyncIterator[bytes], context: Any) -> None:
         """Serve one stream."""
@@ -112,7 +113,7 @@ class QuotaServer:
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         filled = asyncio.Event()
-        stream = self._service.open(filled.set, peer=_host(context.peer()))
+        stream = self.service.open(filled.set, peer=_host(context.peer()))
         if stream is None:
             await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
             return
@@ -125,7 +126,7 @@ class QuotaServer:
             self._log(f"internal error in the quota service: {type(error).__name__}: {error}")
             raise  # ends the stream; the Envoy opens another
         finally:
-            self._service.close(stream)
+            self.service.close(stream)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         if refusal is not None:
@@ -133,7 +134,7 @@ class QuotaServer:
 
     async def _receive(self, stream: QuotaStream, context: Any) -> tuple[Any, str] | None:
         """Process messages until the Envoy ends the stream; return the status and the reason if this service does."""
-        grpc, counters = self._grpc, self._service.counters
+        grpc, counters = self._grpc, self.service.counters
         timeout = self._first_report
         while True:
             try:
@@ -148,7 +149,7 @@ class QuotaServer:
                 sentence = f"a message must have at most {_MAX_MESSAGE_SIZE} bytes, got {len(data)}"
                 return grpc.StatusCode.RESOURCE_EXHAUSTED, sentence
             timeout = _NEXT_REPORT
-            for _ in self._service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
+            for _ in self.service.receive(stream, data, now=self._clock(), moment=time.monotonic()):
                 await asyncio.sleep(0)
 
     async def _send(self, stream: QuotaStream, filled: asyncio.Event, context: Any) -> None:
@@ -162,7 +163,7 @@ class QuotaServer:
     async def _turn(self) -> None:
         while True:
             await asyncio.sleep(_TURN_INTERVAL)
-            self._service.turn(now=self._clock(), moment=time.monotonic())
+            self.service.turn(now=self._clock(), moment=time.monotonic())
 
 
 def _host(peer: str) -> str:

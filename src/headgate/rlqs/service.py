@@ -16,10 +16,9 @@ from typing import Annotated, Final
 import msgspec
 
 from headgate.errors import WireError
-from headgate.limit.allowance import Allowance
 from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, domain_of
-from headgate.limit.shares import deal, fair_shares, is_stable, next_want
+from headgate.limit.shares import Allowance, deal, fair_shares, is_stable, next_want
 from headgate.release import NEVER
 from headgate.rlqs import messages
 from headgate.rlqs.messages import Usage

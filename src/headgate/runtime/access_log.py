@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.config.log_section import LogSection
+from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError, reason_of
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway.record import RequestRecord

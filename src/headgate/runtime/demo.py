@@ -22,7 +22,7 @@ from headgate.agent import Courtesy, RetryLater
 from headgate.agent.advice_client import in_task
 from headgate.config import Address, Configuration, DomainSection, Gate
 from headgate.config.advice_section import AdviceEntrySection, AdviceSection
-from headgate.config.limit_section import ConcurrencySection, Limit
+from headgate.config.tree import ConcurrencySection, Limit
 from headgate.errors import FetchError, ProtocolError
 from headgate.http.fields import Pairs
 from headgate.http.h1.response import parse_response_head

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headgate.config import BundleSection, Configuration, DomainSection
 from headgate.config.toml_reader import read_text
 from headgate.config.tree import Bounds
-from headgate.errors import BundleError, ConfigurationError, fail_if, reason_of
+from headgate.errors import BundleError, ConfigurationError, fail_if, naming, reason_of
 from headgate.http.conditions import as_tuple
 from headgate.limit import Domain, Gatekeeper, Master
 from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
@@ -23,7 +23,6 @@ from headgate.limit.concurrency import ConcurrencySettings
 from headgate.limit.gatekeeper import Account, longest_hold, spacing
 from headgate.link.curve import ClientKeys, keys_of_masters, read_client_keys
 from headgate.origin import Identify, Rejections, Route, Routes
-from headgate.origin.checks import naming
 from headgate.origin.gateway import GatewayPolicy, ListenerSettings, TlsKeys
 from headgate.origin.gateway.listener import HTTPS_PORT, redirect_to_https
 from headgate.origin.gateway.origins import client_tls

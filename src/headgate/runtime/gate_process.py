@@ -24,11 +24,11 @@ from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
 from headgate.observe import Counters, GateState, HeldIdentifier, LinkedMasterState, MasterTotals, read_counters
 from headgate.observe.state import OriginState, identifier_digest, identifier_text
-from headgate.origin.concurrency_watch import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.permits import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.runtime.access_log import AccessLog, AccessLogCounters
 from headgate.runtime.control import ProcessControl
 from headgate.runtime.gate_advice import (
@@ -69,9 +69,9 @@ from headgate.runtime.ipc import Configure, Query, Shutdown
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import Endpoint, listen_error
 from headgate.runtime.log import configure_log, log
-from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_reports import MasterReports
 from headgate.runtime.master_store import MasterStore
+from headgate.runtime.snapshot import Snapshots
 from headgate.runtime.worker_main import Send, run_worker
 
 _BUNDLE_CHECK_INTERVAL: Final = 1.0

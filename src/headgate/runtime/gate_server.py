@@ -51,9 +51,9 @@ from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
 from headgate.runtime.listen import ListenerSockets, take_at
 from headgate.runtime.log import configure_log, log, log_counters, write_line
-from headgate.runtime.master.snapshot import Snapshots
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.service_manager import take_sockets
+from headgate.runtime.snapshot import Snapshots
 from headgate.runtime.supervisor import Supervisor, WorkerProcess
 from headgate.runtime.takeover import Predecessor, serve_takeover
 

@@ -3,10 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import asdict
 
 from headgate.config import DomainSection
 from headgate.limit import Domain, Gatekeeper
+from headgate.limit.messages import Totals
 from headgate.link import GatekeeperLink
 from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.observe import Counters, DomainState, GatekeeperTotals, HeldIdentifier, read_counters
@@ -16,6 +19,7 @@ from headgate.runtime.log import LogCounters, log_counters
 GATEKEEPER_GROUPS: Final = (("gatekeeper", GatekeeperTotals), ("link", GatekeeperCounters), ("log", LogCounters))
 """The groups of `gatekeeper_counters`."""
 
+_State = TypeVar("_State", bound=DomainState)
 _FORGET_INTERVAL: Final = 0.1
 _MAX_FORGOTTEN: Final = 1_000
 """Holds, and histories, examined in one step; it takes a millisecond or two."""
@@ -87,23 +91,19 @@ async def longest_holds(
     for so_far in gatekeeper.top_in_steps(domain, now=now, most=_MAX_HELD):
         longest = so_far
         await asyncio.sleep(0)
-    return tuple(HeldIdentifier(shown(name), round(release, 3), round(release - now, 3)) for name, release in longest)
+    return tuple(HeldIdentifier.of(shown(name), release, now) for name, release in longest)
 
 
 def domain_state(gatekeeper: Gatekeeper, domain: Domain, held: tuple[HeldIdentifier, ...]) -> DomainState:
     """Return the state of a domain, with the identifiers that are `held` longest."""
-    totals = gatekeeper.totals.get(domain.name)
-    return DomainState(
-        name=domain.name,
-        rules=tuple(map(str, domain.rules)),
-        algorithm=domain.algorithm,
-        mode=domain.mode,
-        accepted=totals.accepted if totals else 0,
-        delayed=totals.delayed if totals else 0,
-        rejected=totals.rejected if totals else 0,
-        held=held,
-        holds=gatekeeper.hold_count(domain.name),
-    )
+    holds = gatekeeper.hold_count(domain.name)
+    return describe_domain(DomainState, domain, gatekeeper.totals.get(domain.name), held=held, holds=holds)
+
+
+def describe_domain(kind: type[_State], domain: Domain, totals: Totals | None, **more: Any) -> _State:
+    """Return the state of a domain with its totals, if it has any so far, and `more`."""
+    rules, counts = tuple(map(str, domain.rules)), asdict(totals or Totals())
+    return kind(name=domain.name, rules=rules, algorithm=domain.algorithm, mode=domain.mode, **counts, **more)
 
 
 def gatekeeper_counters(gatekeeper: Gatekeeper, link: GatekeeperLink | None) -> Counters:

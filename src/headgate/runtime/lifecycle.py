@@ -15,17 +15,20 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate.config.section import Address, Loop
+from headgate.config import Address, Configuration
+from headgate.config.section import Loop
 from headgate.errors import HeadgateError, MissingExtra
-from headgate.observe.server_state import ServerState
+from headgate.observe.state import ServerState
 from headgate.runtime.log import log, open_log
 from headgate.runtime.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+ReadConfiguration: TypeAlias = Callable[[], tuple[Configuration, str | None]]
+"""Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
 _REPEAT_INTERVAL: Final = 3_600.0
 """Seconds between two warnings that no descriptor is left."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
@@ -126,6 +129,8 @@ class Server:
         """Numeric addresses of the admin listener; empty without one."""
         self.closing = AsyncExitStack()
         """What is released at the end."""
+        self.started = round(time.time(), 3)
+        """Time of the start, seconds since 1970."""
         self.reloaded = time.time()
         """Time at which the configuration in force was read, seconds since 1970."""
         self.reload_failed = False

@@ -20,7 +20,7 @@ from typing import Final, cast, get_args
 
 from msgspec import Struct
 
-from headgate.config.log_section import Level, LogSection
+from headgate.config.tree import Level, LogSection
 from headgate.errors import reason_of
 
 _MAX_QUEUED: Final = 1000

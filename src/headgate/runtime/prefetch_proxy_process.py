@@ -23,8 +23,8 @@ import msgspec
 from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config import Address
-from headgate.config.log_section import LogSection
 from headgate.config.proxy_section import Proxy
+from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError, MissingExtra, fail_if, reason_of
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule

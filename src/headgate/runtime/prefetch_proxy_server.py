@@ -6,10 +6,10 @@ Several workers share the listening addresses. Their supervisor fetches advice f
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from prometheus_client.core import Metric
@@ -31,7 +31,7 @@ from headgate.proxy.log import TrafficSummary
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
-from headgate.runtime.lifecycle import Backend, Server, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.prefetch_proxy_process import (
@@ -176,9 +176,6 @@ class ProxyWorkers(Backend):
             worker.channel.send(await answer_query(query, self._advice))
 
 
-ReadProxy: TypeAlias = Callable[[], tuple[Configuration, str | None]]
-"""Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
-
 _SUMMARY_INTERVAL: Final = 60.0
 _DRAW_KEY_SIZE: Final = 32
 _SELF_SIGNED: Final = "self-signed certificate, for trying it out: tell clients to accept it (curl --proxy-insecure)"
@@ -187,7 +184,7 @@ _RESTART_KEYS: Final = (*(f"proxy.{name}" for name in Proxy.__struct_fields__), 
 _RELOADED: Final = "the certificate and the token keys read again"
 
 
-def run_proxy(read: ReadProxy) -> int:
+def run_proxy(read: ReadConfiguration) -> int:
     """Run a prefetch proxy until a signal stops it; returns the exit code."""
     tree, _ = read()
     return run_server(_ProxyServer(read, tree), loop=tree.proxy.loop)
@@ -196,7 +193,7 @@ def run_proxy(read: ReadProxy) -> int:
 class _ProxyServer(Server):
     """A prefetch proxy in its life-cycle."""
 
-    def __init__(self, read: ReadProxy, tree: Configuration) -> None:
+    def __init__(self, read: ReadConfiguration, tree: Configuration) -> None:
         super().__init__()
         self._read = read
         self._tree = tree

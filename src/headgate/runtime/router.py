@@ -1,8 +1,7 @@
 """A router between gatekeepers and several masters, as a server process."""
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client.core import Metric
@@ -19,12 +18,9 @@ from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, read_
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
-from headgate.runtime.lifecycle import Backend, Server, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, run_server
 from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.master_reports import MasterReports
-
-ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
-"""Reads the configuration; also returns the name of its file, if there is one."""
 
 ROUTER_GROUPS: Final = (("router", RouterCounters), ("log", LogCounters))
 """The groups of counters of a router."""
@@ -55,7 +51,6 @@ class RouterServer(Server):
         super().__init__()
         self._read = read
         self._tree, _ = read()
-        self._started = time.time()
 
     async def start(self) -> None:
         configure_log(self._tree.log)
@@ -110,7 +105,7 @@ class RouterServer(Server):
                 RoutedDomain(identifier_text(topic(name)[:-1]), owner) for name, owner in self._link.owners()
             ),
             gatekeepers=self._link.gatekeepers,
-            started=round(self._started, 3),
+            started=self.started,
             counters=read_counters(("router", self._link.counters), ("log", log_counters())),
         )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -10,7 +9,7 @@ from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection, domain_changes
 from headgate.config.tree import Sidecar, keep_keys, restart_note
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_if, naming
 from headgate.http.conditions import as_tuple
 from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.limit.gatekeeper import spacing
@@ -20,7 +19,6 @@ from headgate.observe import LinkedMasterState, SidecarState, sidecar_metrics
 from headgate.observe.metrics import read_counters
 from headgate.observe.state import identifier_digest
 from headgate.origin import parse_identify
-from headgate.origin.checks import naming
 from headgate.origin.sidecar.data_plane import DataPlane, SidecarCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
@@ -34,12 +32,9 @@ from headgate.runtime.gatekeeping import (
     report_short_holds,
     wait_for_masters,
 )
-from headgate.runtime.lifecycle import Backend, Server, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, run_server
 from headgate.runtime.log import configure_log, log, write_line
 from headgate.runtime.master_reports import MasterReports
-
-ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
-"""Reads the configuration; also returns the name of its file, if there is one."""
 
 SIDECAR_GROUPS: Final = (*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters))
 """The groups of counters of a sidecar."""
@@ -120,7 +115,6 @@ class SidecarServer(Server):
         self._read = read
         self._tree, _ = read()
         require_sidecar(self._tree)
-        self._started = time.time()
         self._backend: SidecarBackend
 
     async def start(self) -> None:
@@ -202,7 +196,7 @@ class SidecarServer(Server):
             domains=tuple(domain_state(gatekeeper, domain, held.get(domain.name, ())) for domain in domains),
             masters=tuple(LinkedMasterState(master.address, master.is_up) for master in self._link.connections),
             details=plane.details(),
-            started=round(self._started, 3),
+            started=self.started,
             counters=gatekeeper_counters(gatekeeper, self._link) | read_counters(("sidecar", plane.totals)),
         )
 

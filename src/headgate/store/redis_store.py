@@ -21,8 +21,7 @@ from headgate.config.store_url import StoreUrl
 from headgate.errors import MissingExtra
 from headgate.histogram import Histogram, new_histogram, observe
 from headgate.limit.messages import DelayUntil
-from headgate.store.master import SharedMaster
-from headgate.store.records import (
+from headgate.store.master import (
     DIGEST,
     EXTEND,
     PROBE,
@@ -30,6 +29,7 @@ from headgate.store.records import (
     RECORD,
     SCRIPT,
     SharedDomain,
+    SharedMaster,
     bucket,
     pack_doubles,
     unpack_doubles,

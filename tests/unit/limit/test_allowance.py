@@ -1,7 +1,7 @@
 import pytest
 
-from headgate.limit.allowance import allowance
 from headgate.limit.rule import Rule
+from headgate.limit.shares import allowance
 
 
 def rules(*texts):

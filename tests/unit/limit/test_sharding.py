@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.errors import WireError
-from headgate.limit.sharding import Sharding, sharding_item
+from headgate.link.master_connection import Sharding, sharding_item
 
 MASTERS = ["tcp://10.0.0.1:10004", "tcp://10.0.0.2:10004", "tcp://10.0.0.3:10004"]
 

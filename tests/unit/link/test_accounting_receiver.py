@@ -2,8 +2,8 @@ import pytest
 import zmq
 
 from headgate.limit import Domain, Master, Rule
-from headgate.link.accounting_receiver import AccountingReceiver, MasterCounters
 from headgate.link.batch import BATCH, batch_topic, encode_batch
+from headgate.link.master import AccountingReceiver, MasterCounters
 
 NOW = 1_700_000_000.0
 MS = b"1700000000000"

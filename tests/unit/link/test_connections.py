@@ -9,10 +9,10 @@ import zmq
 
 from headgate.errors import LinkError
 from headgate.link import connections
-from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.connections import BoundConnections, OutgoingConnections, Warnings
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, new_key_pair
 from headgate.link.gatekeeper import GatekeeperCounters
+from headgate.link.master import MasterCounters
 from headgate.link.sockets import bind_pair, connect_pair, open_socket
 from headgate.release import NEVER
 

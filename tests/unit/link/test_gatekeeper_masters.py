@@ -7,9 +7,9 @@ import pytest
 import zmq
 
 from headgate.limit import Accounting, Gatekeeper
-from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import GatekeeperLink
 from headgate.link.batch import BATCH, decode_batch
+from headgate.link.master_connection import Sharding, sharding_item
 from headgate.release import Status
 
 NOW = 1_700_000_000.0

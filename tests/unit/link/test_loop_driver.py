@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import zmq
 
-from headgate.link.loop_driver import LoopDriver
+from headgate.link.sockets import LoopDriver
 from headgate.release import NEVER
 
 LATER = 60.0

@@ -6,10 +6,9 @@ import zmq
 from headgate.limit import DelayUntil, Domain, Master, Rule
 from headgate.limit.messages import topic
 from headgate.link import MasterLink
-from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.batch import BATCH, HOLDS, MASTERS
 from headgate.link.curve import AllowedKey, ServerKeys, new_key_pair
-from headgate.link.master import RESEND_EVERY, ControlPublisher
+from headgate.link.master import RESEND_EVERY, ControlPublisher, MasterCounters
 from headgate.release import NEVER, Status
 from tests.quotes import quotes
 

@@ -6,9 +6,9 @@ import pytest
 import zmq
 
 from headgate.errors import HeadgateError
-from headgate.limit.sharding import Sharding, sharding_item
 from headgate.link import RouterLink
 from headgate.link.batch import BATCH, batch_topic, encode_batch
+from headgate.link.master_connection import Sharding, sharding_item
 from tests.quotes import quotes
 
 MASTERS = ["inproc://a", "inproc://b"]

@@ -15,7 +15,7 @@ from headgate.config.tree import AdminSection
 from headgate.errors import ConfigurationError
 from headgate.observe import DomainState, GateState, HeldIdentifier, gate_metrics
 from headgate.observe.admin import MetricsWriter
-from headgate.observe.server_state import ServerState
+from headgate.observe.state import ServerState
 from headgate.runtime.admin import start_admin
 from headgate.runtime.lifecycle import Server
 from headgate.version import VERSION

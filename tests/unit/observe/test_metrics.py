@@ -19,9 +19,8 @@ from headgate.observe import (
     router_metrics,
     sidecar_metrics,
 )
-from headgate.observe.master_state import QuotaState
 from headgate.observe.metrics import counter_metrics
-from headgate.observe.state import rules_digests
+from headgate.observe.state import QuotaState, rules_digests
 
 
 class LinkCounters(msgspec.Struct):

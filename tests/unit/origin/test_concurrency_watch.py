@@ -4,7 +4,7 @@ import pytest
 
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.limit.concurrency.values import Mode
-from headgate.origin.concurrency_watch import PAUSE, ConcurrencyWatch
+from headgate.origin.permits import PAUSE, ConcurrencyWatch
 
 
 def state(rejected: int, mode: Mode = "enforce") -> ConcurrencyState:

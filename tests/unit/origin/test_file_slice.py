@@ -4,7 +4,7 @@ import os
 import pytest
 
 from headgate.bundle.files.open_file import OpenFile, file_state
-from headgate.origin.file_slice import FileSlice
+from headgate.origin.response import FileSlice
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli.access_log import RequestLog, lines, parser
-from headgate.config.log_section import LogSection
+from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError
 from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.limit import Accounting

@@ -150,7 +150,7 @@ def test_request_that_is_too_large_never_reaches_the_parser(parsed, size):
 
 
 def test_servers_without_an_admin_listener_import_neither_uvicorn_nor_starlette():
-    servers = ("gate_server", "gate_process", "prefetch_proxy_server", "prefetch_proxy_process", "master.server")
+    servers = ("gate_server", "gate_process", "prefetch_proxy_server", "prefetch_proxy_process", "master_server")
     names = ", ".join(f"headgate.runtime.{name}" for name in servers)
     code = f"import sys, {names}; print(*({{'uvicorn', 'starlette', 'click'}} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

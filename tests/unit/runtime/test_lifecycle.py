@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from headgate.errors import ConfigurationError, MissingExtra
-from headgate.observe.server_state import ServerState
+from headgate.observe.state import ServerState
 from headgate.runtime.lifecycle import Backend, Lifecycle, LifecyclePhase, Server, run_event_loop
 
 STARTING, READY, RELOADING = LifecyclePhase.STARTING, LifecyclePhase.READY, LifecyclePhase.RELOADING

@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 
 import pytest
 
-from headgate.config.log_section import LogSection
+from headgate.config.tree import LogSection
 from headgate.runtime.log import LineWriter, LogWriter, configure_log, log, log_counters, open_log, write_line
 
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")

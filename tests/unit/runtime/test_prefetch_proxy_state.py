@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
 from headgate.observe.admin import MetricsWriter
-from headgate.observe.server_state import ServerState
+from headgate.observe.state import ServerState
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.prefetch_proxy_process import WorkerState

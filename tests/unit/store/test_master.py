@@ -60,7 +60,7 @@ def test_shared_instants_are_wall_clock_time():
 
 
 def test_longest_hold_follows_from_the_rules_and_the_delay():
-    from headgate.store.records import unpack_doubles
+    from headgate.store.master import unpack_doubles
 
     master, _ = shared(Domain("api", (Rule.parse("1/s burst 9"), Rule.parse("1/min burst 1"))))
     assert unpack_doubles(master.shared["api"].arguments[2])[0] == 5.0 + 60.0 + 1.0

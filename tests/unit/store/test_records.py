@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.limit import Domain, Rule
-from headgate.store.records import BUCKETS, SharedDomain, bucket, pack_doubles, unpack_doubles
+from headgate.store.master import BUCKETS, SharedDomain, bucket, pack_doubles, unpack_doubles
 
 RULE = Rule.parse("10/s burst 20")
 

@@ -9,7 +9,7 @@ from headgate.config.store_url import StoreUrl
 from headgate.limit import Accounting, DelayUntil, Domain, Rule
 from headgate.release import Status
 from headgate.store import RedisStore, SharedMaster
-from headgate.store.records import EXTEND, PROBE, RECORD, pack_doubles
+from headgate.store.master import EXTEND, PROBE, RECORD, pack_doubles
 from headgate.store.redis_store import MAX_QUEUE
 
 NOW = 1_700_000_000.0

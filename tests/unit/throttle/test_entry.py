@@ -4,7 +4,7 @@ import pytest
 
 from headgate.release import ASAP, NEVER
 from headgate.throttle import Policy
-from headgate.throttle.entry import ThrottleEntry
+from headgate.throttle.store import ThrottleEntry
 from tests.quotes import quotes
 
 POLICY = replace(Policy.draft(), jitter_factor=0.5)

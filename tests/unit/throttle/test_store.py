@@ -2,8 +2,7 @@ import msgspec
 import pytest
 
 from headgate.throttle import Policy
-from headgate.throttle.entry import ThrottleEntry
-from headgate.throttle.store import MAX_BUCKETS, ThrottleStore
+from headgate.throttle.store import MAX_BUCKETS, ThrottleEntry, ThrottleStore
 from headgate.throttle.target import Target, parse_target
 
 ORIGIN = "http://www.example.com"

@@ -15,9 +15,8 @@ from headgate.bundle.files.open_file import file_state
 from headgate.bundle.model import Profile
 from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
-from headgate.origin.file_slice import BodySource, FileSlice
 from headgate.origin.request_info import field_value
-from headgate.origin.response import Response
+from headgate.origin.response import BodySource, FileSlice, Response
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.http.conditional import Validators, allows_preconditions, apply_preconditions
-from headgate.origin.file_slice import BodySource
-from headgate.origin.response import Response, problem
+from headgate.origin.response import BodySource, Response, problem
 
 SMALL = 65_536
 """Bytes of content that are read at once; longer content is sent from the file in pieces."""

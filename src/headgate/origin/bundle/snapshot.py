@@ -23,7 +23,7 @@ from headgate.bundle.reader import Bundle, DecodedResponse
 from headgate.errors import BundleError, ResponseError, reason_of
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation
-from headgate.origin.file_slice import BodySource, FileSlice
+from headgate.origin.response import BodySource, FileSlice
 
 _VERSIONS = {"draft-01": b"1", "b1": b"b1", "b2": b"b2"}
 """The media type's parameter v: what the bundle itself says (bundled-exchanges-01, 3.3 step 7 and 6.1)."""

@@ -11,12 +11,11 @@ from typing import Protocol
 
 from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead
-from headgate.origin.file_slice import BodySource, FileSlice
 from headgate.origin.gateway.buffer import SpooledBuffer
 from headgate.origin.gateway.forwarding import request_id_line
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.pages import REQUEST_ID, Pages
-from headgate.origin.response import Response, problem
+from headgate.origin.response import BodySource, FileSlice, Response, problem
 
 Respond = Callable[[RequestHead], Response | None]
 """Answers a request without the origin; returns None for one that it does not answer."""

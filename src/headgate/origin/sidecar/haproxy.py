@@ -14,10 +14,9 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from headgate.errors import WireError, reason_of
+from headgate.errors import WireError, naming, reason_of
 from headgate.limit import Accounting, DelayUntil
 from headgate.limit.messages import short_identifier
-from headgate.origin.checks import naming
 from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
 from headgate.origin.sidecar.haproxy_table import (
     ACCOUNTING_SUFFIX,

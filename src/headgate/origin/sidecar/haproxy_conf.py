@@ -11,8 +11,7 @@ from string import Template
 from typing import Final
 
 from headgate.config.section import check_socket_path
-from headgate.errors import fail_if
-from headgate.origin.checks import naming
+from headgate.errors import fail_if, naming
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE
 from headgate.origin.pages import PROBLEM
 from headgate.origin.response import Rejections

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from headgate.config import Address
 from headgate.config.origin_section import OriginUrl
 from headgate.config.section import check_socket_path
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_if, naming
 from headgate.limit import Accounting
-from headgate.origin.checks import naming
 from headgate.origin.identify import Header, parse_identify
 from headgate.origin.response import Rejections, Response
 from headgate.release import Status

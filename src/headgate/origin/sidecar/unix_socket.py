@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.config.section import check_socket_path
-from headgate.errors import ConfigurationError, reason_of
-from headgate.origin.checks import naming
+from headgate.errors import ConfigurationError, naming, reason_of
 
 _BACKLOG: Final = 1_024
 _NO_ACCESS: Final = 0o777

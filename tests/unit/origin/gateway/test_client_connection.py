@@ -15,7 +15,6 @@ from headgate.config.tree import Bounds
 from headgate.http.h1 import RequestLimits
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
-from headgate.origin.file_slice import FileSlice
 from headgate.origin.gateway.client_connection import (
     LINGER_TIMEOUT,
     MAX_BUFFERED,
@@ -28,7 +27,7 @@ from headgate.origin.gateway.policy import GatewayPolicy
 from headgate.origin.gateway.responses import FileResponse
 from headgate.origin.gateway.states import ClientState
 from headgate.origin.permits import Permit, Permits
-from headgate.origin.response import Response
+from headgate.origin.response import FileSlice, Response
 from tests.unit.origin.gateway.stub import StubTimers, StubTransport, counted, make_context, make_policy
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

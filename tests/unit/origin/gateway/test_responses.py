@@ -11,7 +11,6 @@ import pytest
 
 from headgate.bundle.files.open_file import OpenFile
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
-from headgate.origin.file_slice import FileSlice
 from headgate.origin.gateway import responses
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
@@ -20,7 +19,7 @@ from headgate.origin.gateway.responses import (
     gateway_problem,
     serialize,
 )
-from headgate.origin.response import Response
+from headgate.origin.response import FileSlice, Response
 from tests.unit.origin.gateway.stub import StubTransport
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\n"

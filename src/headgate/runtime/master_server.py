@@ -1,32 +1,50 @@
 """A master for gatekeepers in other processes or on other machines."""
 
 import asyncio
+import select
+import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from heapq import nlargest
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from headgate.config import Bus, Configuration, domain_changes, log_warnings
-from headgate.config.tree import restart_note, with_mode
-from headgate.limit import Master
+from headgate.config import Address, Configuration, domain_changes, log_warnings
+from headgate.config.tree import Bus, restart_note, with_mode
+from headgate.limit import DelayUntil, Master
 from headgate.link import MasterLink
-from headgate.link.accounting_receiver import MasterCounters
 from headgate.link.connections import Warnings
 from headgate.link.curve import ServerKeys, read_server_keys
-from headgate.observe import Counters, MasterState, MasterTotals, master_metrics, read_counters
+from headgate.link.master import MasterCounters
+from headgate.observe import (
+    Counters,
+    HeldIdentifier,
+    MasterDomainState,
+    MasterState,
+    MasterTotals,
+    master_metrics,
+    read_counters,
+)
+from headgate.observe.state import QuotaState, identifier_digest
 from headgate.runtime.admin import admin_url, start_admin
-from headgate.runtime.bus_protection import bus_address, bus_warnings
+from headgate.runtime.bus_protection import bus_address, bus_warnings, require_quota_protection
 from headgate.runtime.control import master_control
-from headgate.runtime.lifecycle import Server, run_server
-from headgate.runtime.log import LogCounters, configure_log, log, write_line
-from headgate.runtime.master.quotas import Quotas
-from headgate.runtime.master.report import report
-from headgate.runtime.master.snapshot import SnapshotCounters, Snapshots
-from headgate.runtime.master.state import read_state
+from headgate.runtime.gatekeeping import describe_domain
+from headgate.runtime.lifecycle import ReadConfiguration, Server, run_server
+from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.master_store import MasterStore
+from headgate.runtime.snapshot import SnapshotCounters, Snapshots
 
+if TYPE_CHECKING:
+    from headgate.rlqs.server import QuotaServer
+
+_MAX_HELD: Final = 10
+_REPORT_INTERVAL: Final = 1.0
 MASTER_GROUPS: Final = (
     ("master", MasterTotals),
     ("bus", MasterCounters),
@@ -34,9 +52,6 @@ MASTER_GROUPS: Final = (
     ("log", LogCounters),
 )
 """The groups of counters of a master without a store."""
-ReadConfiguration = Callable[[], tuple[Configuration, str | None]]
-"""Reads the configuration; also returns the name of its file, if there is one."""
-
 _CHECK_INTERVAL: Final = 1.0
 
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "max_hold", "max_identifiers"})
@@ -62,8 +77,7 @@ class MasterServer(Server):
         self._tree, _ = read()
         self._in_force = self._tree
         self._by_hand: dict[tuple[str, bytes], float] = {}
-        self._started = time.time()
-        self._quotas: Quotas | None = None
+        self._quotas: QuotaServer | None = None
         self._store = MasterStore(self._tree.master.store, log)
 
     async def start(self) -> None:
@@ -87,13 +101,13 @@ class MasterServer(Server):
         await start_admin(self, settings.admin, self._tree.admin)
         link.start(loop)
         if settings.rlqs:
-            self._quotas = Quotas(link, settings, log)
+            self._quotas = _open_quotas(link, settings)
             self.closing.push_async_callback(self._quotas.close)
             await self._quotas.start()
         snapshots.start(lambda: link.master)
         self.start_task(self._report_unknown_domains())
         if self._as_json:
-            self.start_task(report(link, self._further_counts, self.fail))
+            self.start_task(self._report())
 
     def announce(self) -> None:
         log_warnings(self._tree, log, shared=True)
@@ -125,7 +139,7 @@ class MasterServer(Server):
         master.adopt(self._link.master, now=time.time())
         self._link.set_master(master)
         if self._quotas is not None:
-            self._quotas.set_master(master)
+            self._quotas.service.set_master(master)
         self._store.attach(master, self._link.publish)
         self._in_force, self._tree = tree, replace(self._tree, domain=tree.domain)
 
@@ -142,6 +156,18 @@ class MasterServer(Server):
         return (
             "" if act == "hold" else "; gates and sidecars keep the holds that they have: release the client there, too"
         )
+
+    async def _report(self) -> None:
+        """Write a line of counts every second. A reader that does not read misses lines; one that is gone ends all."""
+        try:
+            while True:
+                await asyncio.sleep(_REPORT_INTERVAL)
+                if select.select([], [sys.stdout], [], 0)[1]:
+                    counts = read_counts(self._link, time.time()) | {"store": self._store.state} | self._counters()
+                    sys.stdout.write(msgspec.json.encode(counts).decode() + "\n")
+                    sys.stdout.flush()
+        except Exception as error:
+            self.fail(error)
 
     async def _report_unknown_domains(self) -> None:
         """Log the unknown domains that gatekeepers use, each once an hour."""
@@ -160,24 +186,33 @@ class MasterServer(Server):
                 )
 
     async def state(self, *, whole: bool) -> MasterState:
-        """Return the state of the master, its store, snapshots and quota service."""
-        state = await read_state(self._link, started=self._started, whole=whole)
-        counters = read_counters(("snapshot", self._snapshots.counters)) | state.counters | self._store.counters()
-        saved_at = round(self._snapshots.saved_at, 3)
-        state = replace(state, store=self._store.state, snapshot_saved=saved_at, counters=counters)
-        if self._quotas is None:
-            return state
-        return replace(state, quotas=self._quotas.state(), counters=counters | self._quotas.counters())
+        """Return the state of the master; its holds only if `whole`: that looks at every history, with pauses."""
+        link, master, quotas = self._link, self._link.master, self._quotas
+        domains = [
+            describe_domain(MasterDomainState, domain, master.totals[name], identifiers=master.identifiers(name))
+            for name, domain in master.domains.items()
+        ]
+        own = read_counters(("bus", link.counters), ("master", MasterTotals.of(master)), ("log", log_counters()))
+        return MasterState(
+            domains=tuple([await _with_holds(master, domain) for domain in domains] if whole else domains),
+            gatekeepers=link.gatekeepers,
+            started=self.started,
+            identifiers=len(master),
+            store=self._store.state,
+            snapshot_saved=round(self._snapshots.saved_at, 3),
+            quotas=None if quotas is None else _quota_state(quotas),
+            counters=own | self._counters(),
+        )
 
     def metrics(self, state: MasterState) -> Iterator[Metric]:
         """Make the metrics of a master."""
-        quotas = [] if self._quotas is None else self._quotas.groups()
+        quotas = [] if self._quotas is None else [("quota", type(self._quotas.service.counters))]
         return master_metrics(state, [*MASTER_GROUPS, *self._store.groups(), *quotas])
 
-    def _further_counts(self) -> dict[str, object]:
-        snapshots = read_counters(("snapshot", self._snapshots.counters))
-        quotas: Counters = {} if self._quotas is None else self._quotas.counters()
-        return {"store": self._store.state, **self._store.counters(), **quotas, **snapshots}
+    def _counters(self) -> Counters:
+        """Return the counters of the store, the snapshots and the quota service."""
+        quotas = [] if self._quotas is None else [("quota", self._quotas.service.counters)]
+        return self._store.counters() | read_counters(("snapshot", self._snapshots.counters), *quotas)
 
     def _new_master(self, tree: Configuration) -> Master:
         settings = tree.master
@@ -187,3 +222,52 @@ class MasterServer(Server):
 
 def _read_keys(tree: Configuration) -> ServerKeys | None:
     return read_server_keys(tree.master.curve_key, tree.master.curve_allow, "master")
+
+
+def _open_quotas(link: MasterLink, settings: Bus) -> "QuotaServer":
+    """Return the quota service: it shares the link, so that Envoys and gatekeepers on the bus have one history.
+
+    Raises `ConfigurationError` if it would be open to others or its certificate is not usable, and `MissingExtra`.
+    """
+    # Here, because grpc takes a quarter of a second to import, and may be missing.
+    from headgate.rlqs.server import QuotaServer
+    from headgate.rlqs.service import QuotaService
+
+    require_quota_protection(settings)
+    files = [settings.rlqs_key, settings.rlqs_cert] if settings.rlqs_cert else []
+    tls = [Path(file).read_bytes() for file in files]
+    server = QuotaServer(QuotaService(link.master, link.publish), Address.parse(settings.rlqs), log=log, tls=tls)
+    link.follow(server.on_control)
+    return server
+
+
+def _quota_state(quotas: "QuotaServer") -> QuotaState:
+    return QuotaState(str(quotas.address), quotas.service.streams, quotas.service.buckets)
+
+
+async def _with_holds(master: Master, domain: MasterDomainState) -> MasterDomainState:
+    """Add the number of holds in force, and the longest of them."""
+    now, count = time.time(), 0
+    longest: list[DelayUntil] = []
+    for holds, _ in master.hold_batches(domain.name, now=now, limit=sys.maxsize):
+        count += len(holds)
+        longest = nlargest(_MAX_HELD, longest + holds, key=attrgetter("release"))
+        await asyncio.sleep(0)
+    # A master does not know what identifies a client: an identifier that is not an address may be a secret.
+    held = (HeldIdentifier.of(identifier_digest(one.identifier), one.release, now) for one in longest)
+    return replace(domain, holds=count, held=tuple(held))
+
+
+def read_counts(link: MasterLink, now: float) -> dict[str, object]:
+    """Return what a line of `--json` shows of a master and its link: totals since the start, also by domain."""
+    master, totals = link.master, link.master.totals
+    verdicts = ("accepted", "delayed", "rejected")
+    return {
+        "time": round(now, 3),
+        **{verdict: sum(getattr(one, verdict) for one in totals.values()) for verdict in verdicts},
+        **{name: getattr(master, name) for name in ("unknown", "ahead", "late", "shortened")},
+        "clock_steps": master.clock.steps,
+        "identifiers": len(master),
+        "domains": {name: msgspec.structs.asdict(one) for name, one in totals.items()},
+        **msgspec.structs.asdict(link.counters),
+    }

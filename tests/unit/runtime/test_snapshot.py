@@ -10,8 +10,8 @@ import pytest
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Domain, Master, Rule
 from headgate.release import Status
-from headgate.runtime.master import snapshot as module
-from headgate.runtime.master.snapshot import Snapshots
+from headgate.runtime import snapshot as module
+from headgate.runtime.snapshot import Snapshots
 
 
 def new_master(rule="10/h", name="api", algorithm="log"):

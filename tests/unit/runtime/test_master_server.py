@@ -9,8 +9,8 @@ import pytest
 from headgate.config import parse
 from headgate.limit import Accounting, Master
 from headgate.release import Status
-from headgate.runtime.master import report as report_module
-from headgate.runtime.master.server import MasterServer
+from headgate.runtime import master_server as report_module
+from headgate.runtime.master_server import MasterServer
 from tests.unit.runtime import serving
 from tests.unit.runtime.serving import reload
 
@@ -71,7 +71,7 @@ def test_reload_without_a_file_changes_nothing():
 def test_counts_are_the_sums_of_all_domains():
     async def steps(lifecycle):
         account(master_of(lifecycle))
-        counts = report_module.read_counts(lifecycle._server._link, {}, NOW + 0.0004)
+        counts = report_module.read_counts(lifecycle._server._link, NOW + 0.0004)
         assert (counts["time"], counts["accepted"], counts["identifiers"]) == (NOW, 1, 1)
         assert counts["domains"] == {"api": {"accepted": 1, "delayed": 0, "rejected": 0}}
         assert counts["controls"] == 0

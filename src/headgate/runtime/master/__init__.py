@@ -1,1 +1,0 @@
-"""`headgate master` as a server process: its life-cycle, its state and its reports."""
