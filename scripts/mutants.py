@@ -2,7 +2,8 @@
 
 ``python scripts/mutants.py PACKAGE [NUMBER [SEED]]`` changes one comparison, operator, constant, condition or call in a
 copy of src/, NUMBER times at places drawn with SEED, and runs the tests in this process's checkout that name the
-package (those over real sockets apart). A mutant that no test finds is printed.
+package: those over real sockets last, and only those whose file has the package's name. A mutant that no test finds is
+printed.
 """
 
 import ast
@@ -72,7 +73,7 @@ def _changes(node: ast.AST) -> Iterator[str]:
 
 
 def test_files(package: str) -> list[str]:
-    """Return the tests that name a package, its own folder first."""
+    """Return the tests that name a package, its own folder first, and those over real sockets that are named after it."""
     names = re.compile(rf"headgate\.{package.replace('/', '.')}\b|from headgate import")
     own = ROOT / "tests" / "unit" / package
     found = [
@@ -80,7 +81,8 @@ def test_files(package: str) -> list[str]:
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         if not {"e2e", "fuzz"} & set(path.parts) and own not in path.parents and names.search(path.read_text())
     ]
-    return [str(path.relative_to(ROOT)) for path in [*([own] if own.exists() else []), *found]]
+    real = sorted((ROOT / "tests" / "e2e").glob(f"test_{package}*.py"))
+    return [str(path.relative_to(ROOT)) for path in [*([own] if own.exists() else []), *found, *real]]
 
 
 def run(files: list[str], source: Path, timeout: float) -> bool:

@@ -36,6 +36,7 @@ TESTS = Path(__file__).parent
 MODULES_THAT_START_PROCESSES = {"multiprocessing", "os", "programs", "servers", "subprocess"}
 ENDLESS = ("multiprocessing.resource_tracker", "tests.forked")
 MAX_ID_LENGTH = 40
+SLOWEST = {"test_advice_loop.py", "test_demo.py", "test_docs.py", "test_lost_masters.py", "test_restarts.py"}
 REQUIRES_SERVERS = os.environ.get("HEADGATE_REQUIRE_SERVERS") == "1"
 _TIMEOUT = 240.0  # seconds for a test that is a coroutine; only ever reached by a failing test
 MISSING = "missing server"
@@ -86,6 +87,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
     if any("chromium" in mark.args for mark in item.iter_markers("needs")):
         item.add_marker("browser")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what takes longest first: at the end, no process waits for another one."""
+    items.sort(key=lambda item: (item.path.name not in SLOWEST, item.path.parent.name != "e2e"))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

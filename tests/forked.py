@@ -1,8 +1,8 @@
 """`python -m headgate` within milliseconds: forked from a process that has imported it, and is otherwise as new.
 
 A start takes Python a quarter of a second of processor time, nearly all of it imports, and the tests start hundreds of
-servers. tests/unit/cli/test_program.py and test_docs.py start the program itself. As `__main__` this module is that
-process: it reads requests from its stdin, a socket, and ends with it.
+servers. tests/unit/cli/test_program.py and the README's commands in test_docs.py start the program itself. As
+`__main__` this module is that process: it reads requests from its stdin, a socket, and ends with it.
 """
 
 import atexit
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,21 @@ class Forked:
     returncode: int | None = None
 
     def __init__(
-        self, arguments: Sequence[object], cwd: Path, stdout: int, stderr: int, *, files: tuple[int, int] | None = None
+        self,
+        arguments: Sequence[object],
+        cwd: Path,
+        stdout: int,
+        stderr: int,
+        *,
+        files: tuple[int, int] | None = None,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         """`files` replaces this process's limits of open files, soft and hard."""
         with open(os.devnull) as stdin:  # noqa: PTH123
             descriptors = [stdin.fileno(), stdout, stderr]
             self.args = [*PROGRAM, *map(str, arguments)]
             files = files or resource.getrlimit(resource.RLIMIT_NOFILE)
-            self.pid = _ask([self.args, str(cwd), dict(os.environ), files], descriptors)
+            self.pid = _ask([self.args, str(cwd), dict(environment), files], descriptors)
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""

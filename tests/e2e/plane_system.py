@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -185,6 +186,19 @@ class PlaneSystem:
         deadline = time.monotonic() + PATIENCE
         while waiting := [client for client in waiting if self.get(client).status != REJECTED]:
             assert time.monotonic() < deadline, f"{len(waiting)} identifiers are not held: {self.describe()}"
+
+    def wait_until_held(self, count: int) -> None:
+        """Wait until HAProxy's table has the holds of so many of the identifiers `held…`, without a request of them."""
+        deadline = time.monotonic() + PATIENCE
+        found = b""
+        while len(set(re.findall(rb"held\d+", found))) < count:
+            assert time.monotonic() < deadline, f"holds are missing: {self.describe()}"
+            time.sleep(0.05)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(PATIENCE)
+                connection.connect(str(self.folder / self.plane.socket))
+                connection.sendall(b"show table headgate\n")
+                found = b"".join(iter(lambda: connection.recv(65_536), b""))
 
     @property
     def emptied(self) -> list[float]:

@@ -48,7 +48,7 @@ def origin():
         yield running
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.deep), 2])
 def test_polite_agents_come_down_to_the_capacity(tmp_path, origin, workers):
     written(tmp_path)
 

@@ -23,7 +23,7 @@ MEBIBYTE = 1024 * 1024
 PATIENCE = 15.0
 READY = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03SUB"
 MARKER = [b"mark\0", b"ACCEPTED", b"marker", b"1", b"", b""]
-FEW_AND_MANY = [pytest.param(3_000, id="few"), pytest.param(100_000, id="many", marks=pytest.mark.deep)]
+FEW_AND_MANY = [pytest.param(1_000, id="few"), pytest.param(100_000, id="many", marks=pytest.mark.deep)]
 
 
 @pytest.fixture
@@ -194,8 +194,8 @@ def test_subscribers_that_never_read_do_not_grow_memory(master, publisher):
         subscriber.subscribe(b"api\0")
         subscriber.poll(0)
     settled(master, lambda counts: counts["subscriptions"] == 50)
-    delay(publisher, 100_000)
-    settled(master, lambda counts: counts["delayed"] == 100_000)
+    delay(publisher, 30_000)
+    settled(master, lambda counts: counts["delayed"] == 30_000)
     assert serves(master, publisher)
     assert resident(master) < 400 * MEBIBYTE
     for subscriber in kept:

@@ -21,7 +21,7 @@ def demonstration(folder: Path, *arguments, stdout=None):
 
 
 def test_under_ten_times_the_capacity_people_are_served_and_without_headgate_they_are_not(tmp_path):
-    program = demonstration(tmp_path, "--seconds", "20", "--json")
+    program = demonstration(tmp_path, "--seconds", "12", "--json")
     assert program.process.wait(_LONGEST) == 0, program.said()
     assert program.said() == ""
     (line,) = program.out.read_text().splitlines()

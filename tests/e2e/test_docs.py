@@ -3,7 +3,8 @@
 In a page, a ```sh block is run line by line (a trailing backslash joins lines); a ```text block right after it shows
 what the last line prints, where `…` stands for anything. A ```toml or ```python block whose first line is a comment
 with a file's name is written to that file first. Lines that start a server run in the background until it is ready and
-end with the page. Fixed ports are replaced by free ones, the same one throughout a page.
+end with the page. Fixed ports are replaced by free ones, the same one throughout a page. Except in the README, plain
+`headgate` commands are forked (tests/forked.py) instead of started by the shell.
 """
 
 import importlib
@@ -21,6 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.forked import Forked
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -83,8 +85,9 @@ def two_free_ports():
 class Reader:
     """Runs the blocks of one page in an empty directory."""
 
-    def __init__(self, folder, stack):
+    def __init__(self, folder, stack, *, forks):
         self.folder = folder
+        self.forks = forks
         self.stack = stack
         self.ports = {}
         self.printed = ""
@@ -129,25 +132,24 @@ class Reader:
         if line.startswith(SERVERS + SILENT_SERVERS):
             self.stack.enter_context(self.server(line))
             return
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-        )
-        self.printed = done.stdout
-        assert done.returncode == 0, f"{line}\n{done.stdout}"
+        process, log = self.started(line)
+        code = process.wait(PATIENCE)
+        self.printed = log.read_text()
+        assert code == 0, f"{line}\n{self.printed}"
+
+    def started(self, line):
+        """Start a command in the background; return its process, and the file that holds what it prints."""
+        log = self.folder / f"{time.monotonic_ns()}.log"
+        with log.open("wb") as output:
+            if self.forks and re.fullmatch(r"headgate [\w\s./:,=@'+-]+", line):
+                words = shlex.split(line)[1:]
+                return Forked(words, self.folder, output.fileno(), output.fileno(), environment=self.environment), log
+            command = ["bash", "-c", line]
+            return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=output, stderr=output), log
 
     @contextmanager
     def server(self, line):
-        log = self.folder / f"{len(self.ports)}-{time.monotonic_ns()}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                ["bash", "-c", f"exec {line}"], cwd=self.folder, env=self.environment, stdout=output, stderr=output
-            )
+        process, log = self.started(f"exec {line}" if not line.startswith("headgate ") else line)
         try:
             self.wait_until_ready(line, process, log)
             yield
@@ -185,7 +187,7 @@ def listens(pid):
 @pytest.mark.parametrize("page", pages_with_commands())
 def test_the_commands_of_a_page_work(page, tmp_path):
     with ExitStack() as stack:
-        reader = Reader(tmp_path, stack)
+        reader = Reader(tmp_path, stack, forks=page.name != "README.md")
         for language, text in blocks(page):
             reader.read(language, text)
 

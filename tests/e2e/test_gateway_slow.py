@@ -18,9 +18,9 @@ from tests.e2e.gateway_setup import PATIENCE, served, tls_keys, until
 pytestmark = pytest.mark.usefixtures("run")
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-BODY = bytes(range(250)) * 1600
+BODY = bytes(range(250)) * 800
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
-HASTE = Timeouts(idle=1.0, response=1.0, response_body=1.0)  # half the time that `slow_client` takes
+HASTE = Timeouts(idle=0.5, response=0.5, response_body=0.5)  # half the time that `slow_client` takes
 
 Contexts = tuple[TlsKeys | None, ssl.SSLContext | None]
 

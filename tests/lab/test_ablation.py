@@ -13,7 +13,7 @@ from lab.results import Run
 
 @pytest.fixture
 def metrics():
-    return lambda name, **keys: run((Setup(seconds=1_200.0, load=2.0, **MECHANISMS[name] | keys), 0)).metrics
+    return lambda name, **keys: run((Setup(seconds=600.0, load=2.0, **MECHANISMS[name] | keys), 0)).metrics
 
 
 def test_each_mechanism_adds_what_the_page_says(metrics):
@@ -38,7 +38,7 @@ def test_the_standard_error_of_a_mean():
 
 @pytest.mark.parametrize("name", ["ablation", "sensitivity"])
 def test_a_table_has_a_row_for_each_setup(name, monkeypatch, capsys):
-    monkeypatch.setattr(ablation, "SECONDS", 120.0)
+    monkeypatch.setattr(ablation, "SECONDS", 80.0)
     monkeypatch.setattr(ablation, "LOADS", (2.0,))
     monkeypatch.setattr(ablation, "WRONG", {"told": (0.7, 1.3), "obedient": (0.5,), "greedy": (10.0,)})
     assert main([name, "--seeds", "2"]) == 0
@@ -57,7 +57,7 @@ def test_the_laws_are_compared_in_drawn_worlds(capsys):
 
 def test_simulator_and_gate_take_the_same_load(capsys, monkeypatch):
     monkeypatch.setattr(simulated_gate, "LOADS", (0.5,))
-    simulated_gate.main(6.0)
+    simulated_gate.main(3.0)
     _, simulated, real = (line.split() for line in capsys.readouterr().out.splitlines())
     assert simulated[-2] == real[-2] == "0.000"  # refused
     assert float(simulated[-3]) > 0.3

@@ -100,10 +100,9 @@ def test_every_changed_byte_is_detected(second: bool) -> None:
     content = added(SIGNED, P256) if second else SIGNED
     assert valid_at_all(content)
     for position in range(len(content)):
-        for bits in (0x01, 0x80, 0xFF):
-            changed = bytearray(content)
-            changed[position] ^= bits
-            assert not valid_at_all(bytes(changed)), position
+        changed = bytearray(content)
+        changed[position] ^= 1 << position % 8
+        assert not valid_at_all(bytes(changed)), position
 
 
 def test_bundles_signed_by_hand_are_valid() -> None:
