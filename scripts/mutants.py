@@ -73,7 +73,7 @@ def _changes(node: ast.AST) -> Iterator[str]:
 
 
 def test_files(package: str) -> list[str]:
-    """Return the tests that name a package, its own folder first, and those over real sockets that are named after it."""
+    """Return the tests that name a package, its own folder first; those over real sockets that are named after it."""
     names = re.compile(rf"headgate\.{package.replace('/', '.')}\b|from headgate import")
     own = ROOT / "tests" / "unit" / package
     found = [
