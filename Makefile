@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run demo test test-deep venv servers lint bench lock docs reference conformance evidence
+.PHONY: help run demo test test-deep venv servers lint bench lock docs reference conformance evidence vendor
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -56,6 +56,9 @@ evidence: $(STAMP) ## run what docs/evidence.md cites, and print its tables (20 
 	@$(BIN)/python -m lab sensitivity
 	@$(BIN)/python -m bench.concurrency_laws
 	@$(BIN)/python -m bench.simulated_gate
+
+vendor: ## fetch the JavaScript library of the dashboard again, and check its digest
+	@sh scripts/vendor.sh
 
 lock: ## write requirements/*.txt: exact versions and hashes
 	@sh scripts/lock.sh

@@ -20,6 +20,7 @@ from headgate.agent.httpx_library import ADVICE_EXTENSION, failure_of, fetch_thr
 from headgate.agent.transport import (
     MAX_READ_SIZE,
     READ_TIMEOUT,
+    agent_fields,
     is_interactive,
     send_politely,
     send_politely_async,
@@ -56,6 +57,8 @@ class _Polite:
 
     def _attempt(self, request: Any) -> Attempt:
         options = request.extensions.get("headgate")
+        if self._courtesy.user_agent:
+            request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
         may_retry = self._courtesy.retry.attempts > 0
         attempt = self._courtesy.attempt(
             request.method,
@@ -122,7 +125,6 @@ class Transport(_Polite, BaseTransport):
         try:
             response = send_politely(
                 attempt,
-                request.headers,
                 partial(inner.handle_request, request),
                 head=_head,
                 drain=partial(_drain, request),
@@ -166,7 +168,6 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
         try:
             response = await send_politely_async(
                 attempt,
-                request.headers,
                 partial(inner.handle_async_request, request),
                 head=_head,
                 drain=_drain_async,

@@ -162,6 +162,10 @@ class GatekeeperLink:
         """Whether all masters are connected, so that each domain has the owner that it keeps."""
         return all(master.is_up for master in self._masters.values())
 
+    def lag(self, now: float) -> float:
+        """Return the age of the oldest verdict that waits to be sent, in seconds."""
+        return max(0.0, now - self._waiting[0].received) if self._waiting else 0.0
+
     def attach(self, obeys: ControlHandler) -> None:
         """Set the receiver of controls; call it before `start`, so that none is lost."""
         self._handler = obeys

@@ -1,4 +1,6 @@
-"""The admin application: /livez, /readyz, /metrics and /api/state, and a page with links to them, for GET and HEAD.
+"""The admin application: /livez, /readyz, /metrics, /api/state, and the dashboard at /, for GET and HEAD.
+
+The dashboard is static files, and the event stream /events (see `headgate.observe.feed`).
 
 It is an ASGI application; the process that runs it chooses the listener and its limits. On a loopback address it
 answers only requests for loopback names, and for those that are configured: a page in a browser whose own name was
@@ -14,6 +16,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
@@ -24,39 +27,33 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from headgate.errors import ConfigurationError, HeadgateError
+from headgate.observe.feed import Feed
 from headgate.observe.state import ServerState, process_metrics, server_metrics
 
 _State = TypeVar("_State")
 
 _TEXT: Final = "text/plain; charset=utf-8"
-_HTML: Final = "text/html; charset=utf-8"
 _HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
     (b"connection", b"close"),
 ]
 """One request per connection: the listener closes connections that have been open for long, in use or not."""
+_FILES: Final = Path(__file__).with_name("dashboard")
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+"""The media types of the files of the dashboard; others are not served."""
 _HOST: Final = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>headgate</title>
-<h1>headgate</h1>
-<ul>
-<li><a href="/livez">/livez</a>: the process answers
-<li><a href="/readyz">/readyz</a>: 200 if clients are accepted, otherwise 503 and the reason
-<li><a href="/metrics">/metrics</a>: counters and gauges, for Prometheus
-<li><a href="/api/state">/api/state</a>: domains, holds and connections as JSON
-</ul>
-</html>
-"""
-
 _READS: Final = ("why", "holds")
 _ACTS: Final = ("release", "hold", "mode", "drain")
-_OF_OTHERS: Final = frozenset((b"origin", b"sec-fetch-site", b"forwarded", b"x-forwarded-for", b"via"))
-"""Fields of browsers and proxies: a command comes neither from a page in a browser nor through a proxy."""
+_OF_PROXIES: Final = frozenset((b"forwarded", b"x-forwarded-for", b"via"))
+_OF_BROWSERS: Final = frozenset((b"origin", b"sec-fetch-site"))
 
 Scope: TypeAlias = dict[str, Any]
 """A request, as ASGI describes it."""
@@ -68,8 +65,12 @@ class Answer(NamedTuple):
     content: str | bytes
     status: HTTPStatus = HTTPStatus.OK
     media_type: str = _TEXT
+    events: "asyncio.Queue[bytes] | None" = None
+    """What follows the content, until an empty event."""
 
 
+Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 Endpoint: TypeAlias = Callable[[Scope], Awaitable[Answer]]
 """Answers requests for one path."""
 
@@ -138,27 +139,35 @@ class AdminApplication(Generic[_State]):
         addresses: Sequence[tuple[str, int]] = (),
         hosts: Sequence[str] = (),
         control: Control | None = None,
+        feed: Feed | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._source = source
         self._control = control
+        self._feed = feed
+        self._files = {
+            "/" if file.name == "index.html" else f"/{file.relative_to(_FILES)}": file
+            for file in sorted(_FILES.rglob("*"))
+            if file.suffix in _TYPES
+        }
         self._writer = MetricsWriter()
         self._log = log
         self._hosts = {host.lower() for host in hosts}
         self._loopback_only = all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host, _ in addresses)
         self._has_logged_host = False
         self._endpoints: dict[str, Endpoint] = {
-            "/": self._page,
             "/livez": self._livez,
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/api/state": self._state,
+            "/events": self._events,
+            **dict.fromkeys(self._files, self._file),
         }
         self._acts = [f"/control/{name}" for name in _ACTS if control is not None]
         reads = [f"/control/{name}" for name in _READS if control is not None]
         self._endpoints |= dict.fromkeys([*reads, *self._acts], self._run_control)
 
-    async def __call__(self, scope: Scope, _receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         try:
@@ -167,15 +176,43 @@ class AdminApplication(Generic[_State]):
             self._log(f"internal error in the admin listener: {error!r}")
             answer = Answer("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
         content = answer.content.encode() if isinstance(answer.content, str) else answer.content
-        more = [(b"content-type", answer.media_type.encode()), (b"content-length", b"%d" % len(content))]
+        more = [(b"content-type", answer.media_type.encode())]
         more.append((b"date", formatdate(usegmt=True).encode()))  # `headgate doctor` compares clocks
+        if answer.events is None:
+            more.append((b"content-length", b"%d" % len(content)))
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             more.append((b"allow", b"POST" if scope["path"] in self._acts else b"GET, HEAD"))
         await send({"type": "http.response.start", "status": int(answer.status), "headers": [*_HEADERS, *more]})
-        await send({"type": "http.response.body", "body": content})
+        if answer.events is not None:
+            await self._stream(content, answer.events, scope, receive, send)
+        else:
+            await send({"type": "http.response.body", "body": content})
 
-    async def _page(self, _scope: Scope) -> Answer:
-        return Answer(_PAGE, media_type=_HTML)
+    async def _stream(
+        self, event: bytes, events: "asyncio.Queue[bytes]", scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send events until the client is gone, or too slow; each that it takes extends the time of its connection."""
+        assert self._feed is not None
+        watching = asyncio.ensure_future(_disconnected(receive, events))
+        try:
+            while event:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+                scope.get("state", {}).get("extend", lambda: None)()
+                event = await events.get()
+            await send({"type": "http.response.body"})
+        finally:
+            self._feed.viewers.discard(events)
+            watching.cancel()
+
+    async def _file(self, scope: Scope) -> Answer:
+        file = self._files[scope["path"]]
+        return Answer(file.read_bytes(), media_type=_TYPES[file.suffix])
+
+    async def _events(self, scope: Scope) -> Answer:
+        queue = self._feed.viewers.join() if self._feed is not None and scope["method"] == "GET" else None
+        if queue is None or self._feed is None:
+            return Answer("too many dashboards are open\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer(self._feed.history(), media_type="text/event-stream", events=queue)
 
     async def _livez(self, _scope: Scope) -> Answer:
         return Answer("alive\n")
@@ -207,10 +244,17 @@ class AdminApplication(Generic[_State]):
         return Answer(msgspec.json.encode(result) + b"\n", status, "application/json")
 
     def _forbid(self, scope: Scope, headers: dict[bytes, str]) -> Answer | None:
-        """Refuse a command of a browser, of another machine without the token, or with a wrong one."""
+        """Refuse a command of another page than the dashboard, or of another machine without the token.
+
+        A browser must say that the request is of the same origin, which it does for HTTPS and loopback addresses only.
+        """
         assert self._control is not None
-        if b"x-headgate-control" not in headers or not _OF_OTHERS.isdisjoint(headers):
-            text = "commands need the header X-Headgate-Control, and come neither from a browser nor through a proxy\n"
+        if b"x-headgate-control" not in headers or not _OF_PROXIES.isdisjoint(headers):
+            text = "commands need the header X-Headgate-Control, and do not come through a proxy\n"
+            return Answer(text, HTTPStatus.FORBIDDEN)
+        is_browser = not _OF_BROWSERS.isdisjoint(headers)
+        if is_browser and (self._control.token is None or not _is_same_origin(scope, headers)):
+            text = "browsers may send commands from the dashboard only, and only with admin.token\n"
             return Answer(text, HTTPStatus.FORBIDDEN)
         if self._control.token is not None:
             expected, given = b"Bearer " + self._control.token(), headers.get(b"authorization", "").encode("latin-1")
@@ -239,15 +283,34 @@ class AdminApplication(Generic[_State]):
         if b"transfer-encoding" in headers or headers.get(b"content-length", "0") != "0":
             return Answer("the request must not have a body\n", HTTPStatus.BAD_REQUEST)
         if scope["path"] not in self._endpoints:
-            *paths, last = list(self._endpoints)[1:]
-            return Answer(f"not found; the paths are {', '.join(paths)} and {last}\n", HTTPStatus.NOT_FOUND)
+            paths = ", ".join(path for path in self._endpoints if path not in self._files)
+            return Answer(f"not found; the paths are {paths} and /\n", HTTPStatus.NOT_FOUND)
         methods = ("POST",) if scope["path"] in self._acts else ("GET", "HEAD")
         if scope["method"] not in methods:
             supported = f"only {' and '.join(methods)} {'is' if len(methods) == 1 else 'are'} supported"
             return Answer(f"{supported}\n", HTTPStatus.METHOD_NOT_ALLOWED)
+        if scope["path"] == "/events" and headers.get(b"sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+            return Answer("the event stream is for the dashboard only\n", HTTPStatus.FORBIDDEN)
         return self._forbid(scope, headers) if is_control else None
 
     def _is_known(self, host: str) -> bool:
         with suppress(ValueError):
             return ipaddress.ip_address(host.strip("[]")).is_loopback or host in self._hosts
         return f".{host}".endswith(".localhost") or host in self._hosts
+
+
+async def _disconnected(receive: Receive, events: "asyncio.Queue[bytes]") -> None:
+    """End a stream when its client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    while not events.empty():
+        events.get_nowait()
+    events.put_nowait(b"")
+
+
+def _is_same_origin(scope: Scope, headers: dict[bytes, str]) -> bool:
+    """Whether a page of this listener sends a request; a browser sends no Origin with a GET of the same origin."""
+    origin = headers.get(b"origin", "" if scope["method"] == "POST" else f"http://{headers.get(b'host')}")
+    return (
+        headers.get(b"sec-fetch-site") == "same-origin" and origin.lower() == f"http://{headers.get(b'host')}".lower()
+    )

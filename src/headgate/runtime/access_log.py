@@ -22,6 +22,7 @@ import msgspec
 from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError, reason_of
 from headgate.observe.state import identifier_digest, identifier_text
+from headgate.origin.gateway.meter import REFUSED, SERVED
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.identify import ClientAddress
 from headgate.release import Status
@@ -42,10 +43,6 @@ _MAX_HASHED: Final = 16_384
 _MIN_KEY_SIZE, _MAX_KEY_SIZE = 16, hashlib.blake2b.MAX_KEY_SIZE
 
 _ACCEPTED: Final = Status.ACCEPTED
-SERVED: Final = frozenset({"", "advice", "local", "redirect", "tunnel"})
-"""Reasons of requests that neither failed nor were rejected."""
-_REFUSED: Final = frozenset({"rule", "concurrency", "full", "lifeboat", "limit", "client_limit", "denied"})
-"""Reasons of requests that the gate rejected."""
 _NOT_PLAIN: Final = re.compile(r"[^ !#-\[\]-~]")
 _THOUSANDTHS: Final = tuple(f".{number:03d}Z" for number in range(1000))
 _PROTOCOLS: Final = ("HTTP/1.0", "HTTP/1.1")
@@ -116,7 +113,7 @@ class AccessLog:
         self._format = _json if settings.format == "json" else _combined
         self._second, self._stamp = 0, ""
         self._is_plain = settings.identifiers == "plain"
-        self._name = self._namer(_read_key(settings.identifiers_key) if settings.identifiers_key else key)
+        self._name = identifier_namer(settings, key)
         name = "standard output" if settings.access == "-" else settings.access
         descriptor = _open(settings.access)
         self._writer = LineWriter(
@@ -174,7 +171,7 @@ class AccessLog:
         if second != self._second:
             self._second, self._stamp = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         verdict = None
-        if record.reason in _REFUSED:
+        if record.reason in REFUSED:
             verdict = "rejected"
         elif accounting is not None:
             verdict = "accepted" if accounting.status is _ACCEPTED else "delayed"
@@ -215,15 +212,17 @@ class AccessLog:
             referer,
         )
 
-    def _namer(self, key: bytes) -> Callable[[bytes], str | None]:
-        """Return what names a client, as the settings say."""
-        match self._settings.identifiers:
-            case "off":
-                return lambda _: None
-            case "hashed":
-                hashed = lambda name: hashlib.blake2b(name, digest_size=8, key=key).hexdigest()  # noqa: E731
-                return lru_cache(_MAX_HASHED)(hashed)
-        return lru_cache(_MAX_HASHED)(_plain_name)
+
+def identifier_namer(settings: LogSection, key: bytes) -> Callable[[bytes], str | None]:
+    """Return what names a client, as the settings say; `key` is that of hashes if they name no file."""
+    key = _read_key(settings.identifiers_key) if settings.identifiers_key else key
+    match settings.identifiers:
+        case "off":
+            return lambda _: None
+        case "hashed":
+            hashed = lambda name: hashlib.blake2b(name, digest_size=8, key=key).hexdigest()  # noqa: E731
+            return lru_cache(_MAX_HASHED)(hashed)
+    return lru_cache(_MAX_HASHED)(_plain_name)
 
 
 def _plain_name(identifier: bytes) -> str:

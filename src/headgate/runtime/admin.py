@@ -1,4 +1,4 @@
-"""The admin listener of a server process: its page, /livez, /readyz, /metrics and /api/state.
+"""The admin listener of a server process: the dashboard, /livez, /readyz, /metrics and /api/state.
 
 Every server opens it with `start_admin`, and shows `admin_url` in its line before "ready".
 """
@@ -39,6 +39,7 @@ async def start_admin(
         return None
     # Here, because uvicorn takes long to import.
     from headgate.observe.admin import AdminApplication
+    from headgate.observe.feed import Feed
     from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
 
     address = Address.parse(listen)
@@ -48,10 +49,14 @@ async def start_admin(
     except OSError as error:
         raise listen_error("--admin", address, error) from None
     server.closing.push_async_callback(listener.close)
+    control = _control(server, settings)
+    acts = "off" if control is None else "token" if control.token else "no token"
+    feed = Feed(server, acts=acts, log=log)
     application = AdminApplication(
-        server, addresses=listener.addresses, hosts=settings.hosts, control=_control(server, settings), log=log
+        server, addresses=listener.addresses, hosts=settings.hosts, control=control, feed=feed, log=log
     )
     await listener.start(application)
+    server.start_task(feed.run())
     server.admin = [Address(*bound) for bound in listener.addresses]
     return listener
 

@@ -101,7 +101,9 @@ class _LimitedProtocol(H11Protocol):
     """uvicorn's protocol with limits for connections and for their time."""
 
     def __init__(self, config: Config, state: ServerState, limits: AsgiLimits | None) -> None:
-        super().__init__(config=config, server_state=state, app_state={}, _loop=asyncio.get_running_loop())
+        # An application may answer for longer, as an event stream does: for each event it calls `extend`.
+        extend = {"extend": self._limit_time}
+        super().__init__(config=config, server_state=state, app_state=extend, _loop=asyncio.get_running_loop())
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
         self._received = 0
@@ -114,7 +116,13 @@ class _LimitedProtocol(H11Protocol):
         if len(self.connections) > self._limits.connections:
             transport.abort()
         else:
-            self._timer = self.loop.call_later(self._limits.seconds, transport.abort)
+            self._limit_time()
+
+    def _limit_time(self) -> None:
+        if self._limits is not None and not self.transport.is_closing():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(self._limits.seconds, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

@@ -20,10 +20,10 @@ from headgate.limit.history import ALGORITHMS
 from headgate.limit.messages import MAX_CONTROL_FRAME, header_identifier
 from headgate.link import MasterLink
 from headgate.observe.state import identifier_digest
+from headgate.origin.gateway.meter import SERVED
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.identify import ClientAddress, client_address
 from headgate.release import ASAP
-from headgate.runtime.access_log import SERVED
 from headgate.runtime.lifecycle import Server
 from headgate.runtime.log import log
 

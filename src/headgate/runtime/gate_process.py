@@ -22,14 +22,22 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link import GatekeeperLink
-from headgate.observe import Counters, GateState, HeldIdentifier, LinkedMasterState, MasterTotals, read_counters
+from headgate.observe import (
+    AdviceState,
+    Counters,
+    GateState,
+    HeldIdentifier,
+    LinkedMasterState,
+    MasterTotals,
+    read_counters,
+)
 from headgate.observe.state import OriginState, identifier_digest, identifier_text
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import WATCH_INTERVAL, ConcurrencyWatch
-from headgate.runtime.access_log import AccessLog, AccessLogCounters
+from headgate.runtime.access_log import AccessLog, AccessLogCounters, identifier_namer
 from headgate.runtime.control import ProcessControl
 from headgate.runtime.gate_advice import (
     AdvicePublication,
@@ -57,6 +65,7 @@ from headgate.runtime.gate_build import (
     require_gate,
     require_same_tls,
 )
+from headgate.runtime.gate_overview import GateParts
 from headgate.runtime.gatekeeping import (
     domain_state,
     forget_expired,
@@ -302,8 +311,12 @@ class GateProcess(Backend):
             concurrency=self._concurrency(),
             counters=self._counters(),
             origins={pool.name: OriginState(pool.is_failed, pool.failure) for pool in pools},
-            advice=self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree),
+            advice=self.advice_states(),
         )
+
+    def advice_states(self) -> tuple[AdviceState, ...]:
+        """Return what is published as traffic advice, by class."""
+        return self._advice_loop.state() if self._advice_loop is not None else static_states(self.tree)
 
     def _masters(self) -> tuple[LinkedMasterState, ...]:
         connections = [] if self._link is None or self._bus else self._link.connections
@@ -333,6 +346,7 @@ class GateProcess(Backend):
 
     def _open_access_log(self, configuration: GateConfiguration, composed: Composition) -> AccessLog | None:
         settings = configuration.tree.log
+        self._namer = identifier_namer(settings, configuration.log_key)
         if not settings.access:
             return None
         return AccessLog(settings, composed.address, configuration.log_key, log=log)
@@ -355,9 +369,16 @@ class GateProcess(Backend):
         return build_policy(self.tree, self._composed, self.gatekeeper, self._bundles, self._advice, log=log)
 
     async def answer(self, name: str, argument: Any) -> Any:
+        if name == "sample":
+            return self._parts().sample(tables=argument)
+        if name == "details":
+            return await self._parts().details(argument, self._namer)
         if name in {"find", "why", "hold", "release"}:
             return getattr(self._control, name)(**argument)
         return await super().answer(name, argument)
+
+    def _parts(self) -> GateParts:
+        return GateParts(self._gateway, self._meter, self.gatekeeper, self._link, self._composed.domains)
 
     def _counted_at(self, domain: str, identifier: bytes) -> str:
         """Return the master that counts the requests of an identifier."""

@@ -24,7 +24,8 @@ from headgate.config.tree import keep_keys, restart_note, with_mode
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.observe import GateState, MasterTotals, gate_metrics, merge_states, read_counters
+from headgate.observe import AdviceState, GateState, MasterTotals, gate_metrics, merge_states, read_counters
+from headgate.observe.feed import Minute
 from headgate.observe.state import ended_state
 from headgate.origin.gateway.meter import RequestCounters
 from headgate.origin.gateway.record import GatewayCounters
@@ -33,7 +34,7 @@ from headgate.runtime.access_log import AccessLogCounters
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.control import master_control
-from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval
+from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval, static_states
 from headgate.runtime.gate_build import (
     RESTART_KEYS,
     build_master,
@@ -45,6 +46,7 @@ from headgate.runtime.gate_build import (
     require_same_tls,
     snapshot_file,
 )
+from headgate.runtime.gate_overview import gate_overview
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
@@ -91,6 +93,8 @@ def run_gate(options: GateOptions) -> int:
 class _GateServer(Server):
     """A gate in its life-cycle."""
 
+    kind = "gate"
+
     def __init__(self, options: GateOptions, tree: Configuration, file: str | None = None) -> None:
         super().__init__()
         self._file = file
@@ -125,7 +129,8 @@ class _GateServer(Server):
             log_key=self._log_key,
         )
         gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
-        self.backend, self._store, self._snapshots = gate, gate.store, gate.snapshots
+        self.backend = self._gate = gate
+        self._store, self._snapshots = gate.store, gate.snapshots
         self.closing.push_async_callback(self.backend.close)
         if not admin:
             await self._start_admin()
@@ -182,6 +187,12 @@ class _GateServer(Server):
         except ConfigurationError:
             if self._options.require_admin or configured != Configuration().gate.admin:
                 raise
+
+    async def overview(self, minute: Minute) -> dict[str, Any]:
+        """Return what the dashboard shows besides the rows of `minute`."""
+        answers = [one for one in await self.ask("details", minute) if one is not None]
+        overview = gate_overview(self._in_force, minute, answers, self._gate.advice_states())
+        return {**overview, "store": self._store.state}
 
     def metrics(self, state: GateState) -> Iterator[Metric]:
         """Make the metrics of a gate."""
@@ -313,15 +324,19 @@ class GateWorkers(Backend):
             counters |= read_counters(("master", totals)) | self.store.counters()
         tree = self._configuration.tree
         concurrency = total.concurrency if concurrency_settings(tree) is not None else None
-        advice = total.advice if self._advice_loop is None else self._advice_loop.state()
         return replace(
             total,
             master=tree.gate.master_text,
             store=self.store.state,
             concurrency=concurrency,
             counters=counters,
-            advice=advice,
+            advice=self.advice_states(),
         )
+
+    def advice_states(self) -> tuple[AdviceState, ...]:
+        """Return what is published as traffic advice, by class."""
+        tree = self._configuration.tree
+        return static_states(tree) if self._advice_loop is None else self._advice_loop.state()
 
     async def ask(self, name: str, argument: Any) -> list[Any]:
         """Return the answers of all workers; the master that they share holds and releases first."""

@@ -24,7 +24,8 @@ _FORGET_INTERVAL: Final = 0.1
 _MAX_FORGOTTEN: Final = 1_000
 """Holds, and histories, examined in one step; it takes a millisecond or two."""
 _REPORT_INTERVAL: Final = 1.0
-_MAX_HELD: Final = 10
+MAX_HELD: Final = 10
+"""Identifiers shown of those that are held longest."""
 _SUBSCRIBE_TIMEOUT: Final = 0.25
 _SUBSCRIBE_CHECKS: Final = 50
 
@@ -88,7 +89,7 @@ async def longest_holds(
     """Return the identifiers that are held longest in a domain; pauses for requests, since it looks at every hold."""
     now = time.time()
     longest: list[tuple[bytes, float]] = []
-    for so_far in gatekeeper.top_in_steps(domain, now=now, most=_MAX_HELD):
+    for so_far in gatekeeper.top_in_steps(domain, now=now, most=MAX_HELD):
         longest = so_far
         await asyncio.sleep(0)
     return tuple(HeldIdentifier.of(shown(name), release, now) for name, release in longest)

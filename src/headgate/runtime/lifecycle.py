@@ -17,9 +17,12 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
 from headgate.config import Address, Configuration
 from headgate.config.section import Loop
 from headgate.errors import HeadgateError, MissingExtra
+from headgate.observe.feed import Minute, Sample
 from headgate.observe.state import ServerState
 from headgate.runtime.log import log, open_log
 from headgate.runtime.service_manager import ServiceManager
@@ -116,6 +119,9 @@ class Backend:
 class Server:
     """What a life-cycle drives: a backend, and what else its process has, such as an admin listener."""
 
+    kind = "server"
+    """Which dashboard it has."""
+
     def __init__(self) -> None:
         self.backend = Backend()
         """What accepts clients; made by the start."""
@@ -175,6 +181,15 @@ class Server:
     def to_json(self, state: Any) -> Any:
         """Return what /api/state shows of a state."""
         return state
+
+    async def samples(self, *, tables: bool) -> list[Sample]:
+        """Return what each process has counted; tables only if they are asked for."""
+        answers = await self.ask("sample", tables)
+        return [msgspec.convert(answer, Sample) for answer in answers if answer is not None]
+
+    async def overview(self, minute: Minute) -> dict[str, Any]:  # noqa: ARG002  # for others
+        """Return what the dashboard shows besides the rows of `minute`."""
+        return {}
 
     # What `headgate ctl` does.
 

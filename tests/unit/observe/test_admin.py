@@ -167,13 +167,15 @@ def test_loopback_listener_answers_only_loopback_names_and_those_of_the_configur
     assert capsys.readouterr().err == line
 
 
-def test_the_page_links_to_all_paths_and_loads_nothing():
+def test_the_page_loads_and_links_to_what_is_there():
     (page,) = responses(get("/"))
     assert b"\r\ncontent-type: text/html; charset=utf-8\r\n" in page
-    assert b"\r\ncontent-security-policy: default-src 'none'; frame-ancestors 'none'\r\n" in page
-    links = re.findall(b'(?:href|src)="([^"]*)"', page)
-    assert links == [b"/livez", b"/readyz", b"/metrics", b"/api/state"]
-    assert [status(response) for response in responses(*(get(link.decode()) for link in links))] == [200] * 4
+    assert b"\r\ncontent-security-policy: default-src 'self'; frame-ancestors 'none'; " in page
+    links = [link.decode() for link in re.findall(b'(?:href|src)="([^"#]+)"', page)]
+    assert {"/app.js", "/vendor/uPlot.iife.min.js", "/style.css", "/metrics"} <= set(links)
+    assert {status(response) for response in responses(*map(get, links))} == {200}
+    hidden = responses(get("/vendor/VERSION"), get("/../admin.py"), get("/feed.py"))
+    assert {status(response) for response in hidden} == {404}
 
 
 def test_other_listener_answers_any_name():
@@ -184,6 +186,8 @@ def test_other_listener_answers_any_name():
 COMMAND = "X-Headgate-Control: 1\r\n"
 BEARER = "Authorization: Bearer 0123456789abcdef\r\n"
 HOLDS = "/control/holds"
+MODE = "/control/mode?domain=a&mode=shadow"
+SAME, ORIGIN = "Sec-Fetch-Site: same-origin\r\n", "Origin: http://127.0.0.1:8090\r\n"
 CONTROL = [
     (get(HOLDS, more=COMMAND), 200, 401),
     (get(HOLDS, more=COMMAND + BEARER), 200, 200),
@@ -192,6 +196,14 @@ CONTROL = [
     (get(HOLDS, more=COMMAND + BEARER.replace("f\r", "\xe9\r")), 200, 401),
     (get(HOLDS, more=BEARER), 403, 403),
     *((get(HOLDS, more=f"{COMMAND}{BEARER}{name}: x\r\n"), 403, 403) for name in ("Origin", "Via", "X-Forwarded-For")),
+    (get(HOLDS, more=COMMAND + BEARER + SAME), 403, 200),
+    (get(HOLDS, more=COMMAND + SAME), 403, 401),
+    (get(MODE, method="POST", more=COMMAND + BEARER + SAME + ORIGIN), 403, 404),
+    (get(MODE, method="POST", more=COMMAND + BEARER + SAME), 403, 403),
+    (get(MODE, method="POST", more=COMMAND + BEARER + ORIGIN), 403, 403),
+    (get(MODE, method="POST", more=COMMAND + BEARER + SAME + ORIGIN.replace("8090", "8091")), 403, 403),
+    (get(MODE, method="POST", more=COMMAND + BEARER + SAME + ORIGIN.replace("http", "https")), 403, 403),
+    (get(MODE, method="POST", more=COMMAND + BEARER + SAME.replace("origin", "site") + ORIGIN), 403, 403),
     (get(HOLDS, host="evil.example", more=COMMAND + BEARER), 421, 200),
     (get(HOLDS, method="POST", more=COMMAND + BEARER), 405, 405),
     (get("/control/drain", more=COMMAND + BEARER), 405, 405),
@@ -204,7 +216,7 @@ CONTROL = [
 ]
 
 
-def test_commands_come_from_this_machine_or_have_the_token_and_never_from_a_browser(tmp_path):
+def test_commands_come_from_this_machine_or_have_the_token_and_from_no_other_page(tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef\n")
     requests = [request for request, _, _ in CONTROL]

@@ -5,9 +5,9 @@ become metrics are made when the state is read.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -17,6 +17,13 @@ from headgate.origin.gateway.record import RequestRecord
 
 CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 """The classes of status codes; "none" for a request whose client was sent no response."""
+
+MAX_REFUSED: Final = 15
+"""Refused requests that are kept."""
+SERVED: Final = frozenset({"", "advice", "local", "redirect", "tunnel"})
+"""Reasons of requests that neither failed nor were rejected."""
+REFUSED: Final = frozenset({"rule", "concurrency", "full", "lifeboat", "limit", "client_limit", "denied"})
+"""Reasons of requests that the gate rejected."""
 
 _WIDTH: Final = len(SECONDS) + 1
 _ROWS: Final = 10
@@ -52,12 +59,12 @@ class RequestCounters(msgspec.Struct):
 class _Series:
     """The counts of one domain or one origin: by class of status and duration, and the waits."""
 
-    __slots__ = ("bytes", "counts", "seconds", "wait_counts", "waits")
+    __slots__ = ("bytes", "counts", "failed", "seconds", "wait_counts", "waits")
 
     def __init__(self) -> None:
         self.counts = [0] * (_ROWS * _WIDTH)
         self.seconds = 0.0
-        self.bytes = 0
+        self.bytes = self.failed = 0
         self.wait_counts = [0] * _WIDTH
         self.waits = 0.0
 
@@ -83,6 +90,9 @@ class RequestMeter:
         self._domains = defaultdict[str, _Series](_Series)
         self._origins = defaultdict[str, _Series](_Series)
         self._unmatched = 0
+        self._all, self._upstream = _Series(), _Series()
+        self.refused: deque[RequestRecord] = deque(maxlen=MAX_REFUSED)
+        """The last requests that the gate refused, or that failed."""
 
     def count(self, record: RequestRecord) -> None:
         """Count a completed request."""
@@ -95,16 +105,45 @@ class RequestMeter:
         seconds = record.end - record.start
         series.seconds += seconds
         series.bytes += record.bytes
-        series.counts[record.status // 100 * _WIDTH + bisect_left(SECONDS, seconds)] += 1
+        cell = record.status // 100 * _WIDTH + bisect_left(SECONDS, seconds)
+        series.counts[cell] += 1
+        self._all.counts[cell] += 1
         if record.wait:
             series.waits += record.wait
-            series.wait_counts[bisect_left(SECONDS, record.wait)] += 1
+            cell = bisect_left(SECONDS, record.wait)
+            series.wait_counts[cell] += 1
+            self._all.wait_counts[cell] += 1
         first_byte = record.upstream_first_byte
         if first_byte:
             origin = self._origins[record.upstream]
             seconds = first_byte - record.upstream_start
             origin.seconds += seconds
-            origin.counts[record.upstream_status // 100 * _WIDTH + bisect_left(SECONDS, seconds)] += 1
+            cell = record.upstream_status // 100 * _WIDTH + bisect_left(SECONDS, seconds)
+            origin.counts[cell] += 1
+            self._upstream.counts[cell] += 1
+        if record.reason not in SERVED:
+            self.refused.append(record)
+        if record.status >= 500 and record.reason not in REFUSED:
+            series.failed += 1
+
+    def totals(self) -> dict[str, Any]:
+        """Return the sums over all domains and origins, which cost the same however many there are: responses by class,
+        responses of origins by class, and histograms of their seconds."""
+        classes = {f"status_{name}": count for name, count in self._all.classes().items()}
+        upstream = {f"upstream_{name}": count for name, count in self._upstream.classes().items()}
+        histograms = {"seconds": self._all, "upstream_seconds": self._upstream}
+        buckets = {name: [sum(one.counts[at::_WIDTH]) for at in range(_WIDTH)] for name, one in histograms.items()}
+        return classes | upstream | buckets | {"wait_seconds": list(self._all.wait_counts)}
+
+    def failed(self, domain: str) -> int:
+        """Return the number of responses of a domain with a status of 500 or more, without rejections."""
+        return self._domains[domain].failed
+
+    def origin_totals(self, pool: UpstreamPool) -> list[int]:
+        """Return the responses of an origin, those of status 500 or more, its failures, and milliseconds in total."""
+        series = self._origins[pool.name]
+        failed = sum(series.counts[5 * _WIDTH :])
+        return [sum(series.counts), failed, sum(pool.failures.values()), round(1000 * series.seconds)]
 
     def read(self, domains: Iterable[str], pools: Iterable[UpstreamPool]) -> RequestCounters:
         """Return what was counted, and the failures of these origins.

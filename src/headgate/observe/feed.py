@@ -1,0 +1,225 @@
+"""What the dashboard shows, as server-sent events: first the last 15 minutes, then each second what is new.
+
+`GET /events` sends two kinds of events, with JSON as data:
+
+- `history`, once. `kind` (gate, master, router, proxy or sidecar), `version`, `instance`; `columns`, the names of the
+  values of a row; `bounds`, the upper bounds of histograms in seconds; `rows`, the oldest first; `acts`: off, no token
+  or token.
+- `second`: `row`, and `now`, which every server has (`unready`, `reload_successful`, `reloaded`, `workers`) in addition
+  to its own parts (see the `overview` of the server). `now.minute` has, by table such as domains, the number of its
+  rows (`total`), and counts of the last minute by name for the rows used most (`rows`, at most 50).
+
+The first value of a row is the time, seconds since 1970. The others are sums over all processes: counts since the
+row before (a list for a histogram: the number of values up to each bound, the last one above all), and gauges.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import nlargest
+from platform import node
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from headgate.histogram import SECONDS
+from headgate.observe.state import ServerState
+from headgate.version import VERSION
+
+_HISTORY: Final = 900
+"""Rows that are kept, one a second: at most 0.5 MB."""
+_MAX_VIEWERS: Final = 16
+_MAX_QUEUED: Final = 4
+"""Events that a viewer may be behind."""
+_MAX_PROCESSES: Final = 256
+"""Processes whose counts are remembered; a gate replaces workers that end."""
+MAX_ROWS: Final = 50
+"""Rows of each table of an overview."""
+_SNAPSHOTS: Final = 6
+_SNAPSHOT_INTERVAL: Final = 10.0
+_SHARE: Final = 10
+"""An overview that takes long is made once in so many times as long."""
+_LARGEST: Final = frozenset({"holds"})
+"""Gauges that are not added: each worker has all holds of its master."""
+
+Minute = dict[str, dict[str, Any]]
+"""What was counted in the last minute, by table: `total`, and `rows`, counts by name."""
+
+
+class Sample(msgspec.Struct):
+    """What one process has counted since its start, and its gauges."""
+
+    counts: dict[str, Any] = {}
+    """Numbers, and lists for histograms."""
+    gauges: dict[str, float] = {}
+    tables: dict[str, dict[str, list[int]]] = {}
+    """Counts by table and name, where they were asked for. The sum of the first three says how much a row is used."""
+    process: int = msgspec.field(default_factory=os.getpid)
+
+
+class Overviewed(Protocol):
+    """A server that has a dashboard."""
+
+    kind: str
+    """Which dashboard it has."""
+
+    def unready(self) -> str:
+        """Return why no client is accepted; empty when they are."""
+
+    def server_state(self) -> ServerState:
+        """Return what every server has besides its state."""
+
+    async def samples(self, *, tables: bool) -> list[Sample]:
+        """Return what each process has counted; tables only if they are asked for."""
+
+    async def overview(self, minute: Minute) -> dict[str, Any]:
+        """Return what else is shown now, as JSON; of tables only the rows of `minute`."""
+
+
+class Viewers(set["asyncio.Queue[bytes]"]):
+    """The queues of those that watch. One that is full is closed: it ends with an empty event."""
+
+    def join(self) -> "asyncio.Queue[bytes] | None":
+        """Return a new queue; None if there are too many."""
+        if len(self) >= _MAX_VIEWERS:
+            return None
+        queue = asyncio.Queue[bytes](_MAX_QUEUED)
+        self.add(queue)
+        return queue
+
+    def send(self, event: bytes) -> None:
+        """Queue an event for all."""
+        for queue in list(self):
+            is_full = queue.full()
+            if is_full:
+                self.discard(queue)
+                queue.get_nowait()
+            queue.put_nowait(b"" if is_full else event)
+
+
+class Feed:
+    """Reads a server once a second for all viewers together: sums always, tables only while there are viewers."""
+
+    def __init__(
+        self, server: Overviewed, *, acts: str = "off", log: Callable[[str], None] = lambda _line: None
+    ) -> None:
+        self.viewers = Viewers()
+        """Those that watch."""
+        self._server, self._acts, self._log = server, acts, log
+        self._columns: list[str] = []
+        self._rows: deque[bytes] = deque(maxlen=_HISTORY)
+        self._before: dict[int, Sample] = {}
+        self._totals: dict[str, dict[str, list[int]]] = {}
+        self._snapshots: deque[dict[str, dict[str, list[int]]]] = deque([{}], maxlen=_SNAPSHOTS)
+        self._next_snapshot = self._next_overview = 0.0
+        self._has_failed = False
+
+    async def run(self) -> None:
+        """Read the server each second, until cancelled."""
+        while True:
+            await asyncio.sleep(1 - time.time() % 1)
+            try:
+                await self.tick(time.time())
+            except Exception as error:  # the server goes on without a dashboard
+                if not self._has_failed:
+                    self._log(f"internal error in the dashboard: {error!r}")
+                self._has_failed = True
+
+    async def tick(self, now: float) -> None:
+        """Add the row of a second, and send it to the viewers."""
+        is_looked_at = bool(self.viewers) and now >= self._next_overview
+        is_snapshot = now >= self._next_snapshot
+        samples = await self._server.samples(tables=is_looked_at or is_snapshot)
+        if not samples:
+            return
+        row = self._add(now, samples)
+        if is_snapshot:
+            self._next_snapshot = now + _SNAPSHOT_INTERVAL
+            self._snapshots.append(dict(self._totals))
+        event = b'{"row":%b' % row
+        if is_looked_at:
+            started = time.monotonic()
+            event += b',"now":%b' % msgspec.json.encode(await self._now())
+            self._next_overview = now + _SHARE * (time.monotonic() - started) - 1
+        self.viewers.send(b"event: second\ndata: %b}\n\n" % event)
+
+    def history(self) -> bytes:
+        """Return the first event of a viewer."""
+        about = {
+            "kind": self._server.kind,
+            "version": VERSION,
+            "instance": node(),
+            "acts": self._acts,
+            "columns": ["time", *self._columns],
+            "bounds": SECONDS,
+            "rows": [msgspec.Raw(row) for row in self._rows],
+        }
+        return b"retry: 1000\nevent: history\ndata: %b\n\n" % msgspec.json.encode(about)
+
+    def _add(self, now: float, samples: list[Sample]) -> bytes:
+        """Return a new row of the history; add to the totals of the tables."""
+        counts: dict[str, Any] = {}
+        gauges: dict[str, float] = {}
+        tables: dict[str, dict[str, list[int]]] = {}
+        for sample in samples:
+            before = self._before.pop(sample.process, None) or Sample()
+            counts = _plus(counts, _minus(sample.counts, before.counts))
+            for name, value in sample.gauges.items():
+                known = gauges.get(name, 0)
+                gauges[name] = max(known, value) if name in _LARGEST else known + value
+            if sample.tables:
+                tables = _plus(tables, _minus(sample.tables, before.tables))
+            self._before[sample.process] = msgspec.structs.replace(sample, tables=sample.tables or before.tables)
+        for process in list(self._before)[:-_MAX_PROCESSES]:
+            del self._before[process]
+        if tables:
+            known_rows = self._totals
+            self._totals = {
+                name: {row: _plus(known_rows.get(name, {}).get(row), new) for row, new in rows.items()}
+                for name, rows in tables.items()
+            }
+        self._columns = [*counts, *gauges]
+        self._rows.append(msgspec.json.encode([round(now, 1), *counts.values(), *gauges.values()]))
+        return self._rows[-1]
+
+    async def _now(self) -> dict[str, Any]:
+        before = self._snapshots[0]
+        minute: Minute = {}
+        for name, rows in self._totals.items():
+            counted = _minus(rows, before.get(name))
+            most = nlargest(MAX_ROWS, counted.items(), key=_use)
+            minute[name] = {"total": len(rows), "rows": dict(most)}
+        state = msgspec.to_builtins(self._server.server_state())
+        own = await self._server.overview(minute)
+        return {"unready": self._server.unready(), **state, "minute": minute, **own}
+
+
+def _use(row: tuple[str, list[int]]) -> int:
+    return sum(row[1][:3])
+
+
+def _minus(new: Any, old: Any) -> Any:
+    """Return how much counts have grown, in numbers, lists or dictionaries; after a restart they begin at 0."""
+    if old is None:
+        return new
+    if isinstance(new, dict):
+        return {name: _minus(value, old.get(name)) for name, value in new.items()}
+    if isinstance(new, list):
+        return list(map(_minus, new, old))
+    return max(0, new - old)
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """Return the sum of counts."""
+    if not one:
+        return other
+    if isinstance(other, dict):
+        return one | {name: _plus(one.get(name), value) for name, value in other.items()}
+    return list(map(_plus, one, other)) if isinstance(other, list) else one + other
+
+
+def merge_rows(rows: Iterable[dict[str, Any]], most: int, by: str) -> list[dict[str, Any]]:
+    """Return the rows that have the largest `by`, the largest first."""
+    return nlargest(most, rows, key=lambda row: row[by])
