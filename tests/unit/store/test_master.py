@@ -72,6 +72,9 @@ def test_the_last_requests_of_a_report_are_shared():
         master.record_many("api", identifier, accepted=50, rejected=7, start=NOW - 5.0, now=NOW)
     assert records == [("api", b"a", pytest.approx(NOW - ago), NOW) for ago in (0.3, 0.2, 0.1)]
     assert (master.totals["api"].accepted, master.totals["api"].rejected) == (100, 14)
+    master, records = shared(Domain("api", (Rule.parse("1000/s burst 999"),)))
+    master.record_many("api", b"a", accepted=999, rejected=0, start=NOW - 5.0, now=NOW)
+    assert len(records) == 256
 
 
 def test_a_request_of_a_report_is_shared_although_it_may_be_late():

@@ -1,6 +1,7 @@
 """The store with replies of a server that is not there; with real ones: tests/e2e/test_store.py."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from redis.exceptions import NoScriptError, ResponseError
@@ -8,7 +9,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from headgate.config.store_url import StoreUrl
 from headgate.limit import Accounting, DelayUntil, Domain, Rule
 from headgate.release import Status
-from headgate.store import RedisStore, SharedMaster
+from headgate.store import RedisStore, SharedMaster, redis_store
 from headgate.store.master import EXTEND, PROBE, RECORD, pack_doubles
 from headgate.store.redis_store import MAX_QUEUE
 
@@ -19,9 +20,9 @@ HOLD = NOW + 50.0
 class Setup:
     """A master and its store, whose server gives these replies to calls that record."""
 
-    def __init__(self, *replies):
+    def __init__(self, *replies, scheme="redis"):
         self.replies, self.calls, self.lines, self.published = list(replies), [], [], []
-        url = StoreUrl.parse("redis://127.0.0.1:1")
+        url = StoreUrl.parse(f"{scheme}://127.0.0.1:1")
         self.store = RedisStore(url, log=self.lines.append, clock=lambda: NOW, draw=lambda: 0.0)
         self.master = SharedMaster(
             [Domain("api", (Rule.parse("1/min burst 2"),))], self.store.add, max_identifiers=99, max_delay=5.0
@@ -99,8 +100,44 @@ def test_records_are_not_shared_while_the_store_is_down_or_its_queue_is_full():
     for _ in range(MAX_QUEUE + 3):
         setup.store.add(setup.master.shared["api"], b"a", NOW, NOW)
     assert (len(setup.store._queue), setup.store.counters.records["unshared"]) == (MAX_QUEUE, 3)
+    setup.store.state = "up"
     setup.store._on_failure(OSError())
+    assert setup.store.state == "down"
     assert (len(setup.store._queue), setup.store.counters.records["unshared"]) == (0, MAX_QUEUE + 3)
     setup.account(b"a")
     assert setup.store.counters.records["unshared"] == MAX_QUEUE + 4
     assert setup.lines == ["store 127.0.0.1:1: no answer in 2 s; going on in memory until it answers"]
+
+
+@pytest.mark.parametrize(("scheme", "sizes"), [("redis", [512, 88]), ("redis+cluster", [600])])
+def test_records_are_sent_in_batches_which_are_larger_for_a_cluster(monkeypatch, scheme, sizes):
+    setup = Setup(*[HOLD] * len(sizes), scheme=scheme)
+    monkeypatch.setattr(setup.store, "_failure_of_servers", lambda: asyncio.sleep(0))
+    monkeypatch.setattr(setup.store._client, "get_node_from_key", lambda _: SimpleNamespace(name="a"), raising=False)
+    setup.account(*(b"%d" % number for number in range(600)))
+
+    async def main():
+        setup.store.start()
+        while setup.replies:  # noqa: ASYNC110  # there is no event
+            await asyncio.sleep(0.001)
+        await setup.store.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert [size for operation, size in setup.calls if operation == RECORD and size] == sizes
+
+
+def test_a_server_is_checked_without_records_and_what_waits_is_sent_before_the_end(monkeypatch):
+    monkeypatch.setattr(redis_store, "_IDLE", 0.02)
+    setup = Setup(HOLD, HOLD)
+
+    async def main():
+        setup.store.start()
+        for checks in (1, 4):
+            while setup.calls.count((PROBE, 0)) < checks:  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+            setup.account(b"a")
+            await asyncio.sleep(0)
+        await setup.store.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert (setup.replies, setup.store.counters.records["shared"]) == ([], 2)
