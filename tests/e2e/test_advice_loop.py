@@ -87,19 +87,6 @@ def test_a_reload_changes_the_mode_in_each_worker(tmp_path, origin):
         gate.until(lambda: advice_of(gate)["*"] == 1.0, "monitor in each worker")
 
 
-def test_the_advice_of_an_origin_that_is_down_stays(tmp_path):
-    written(tmp_path)
-    with programs.gate(tmp_path, "--origin", "http://127.0.0.1:9") as gate:
-        gate.until(lambda: gate.statuses(5) == [502] * 5 and "* 1 (frozen)" in gate.said(), "frozen")
-
-
-def test_flags_are_enough(tmp_path, origin):
-    with programs.gate(tmp_path, "--origin", origin.url, "--capacity", "500/s", "--advice-mode", "adaptive") as gate:
-        answer = gate.get("/.well-known/traffic-advice")
-        assert answer.headers["Cache-Control"] == "max-age=600"
-        assert advice_of(gate) == {"prefetch-proxy": 1.0, "*": 1.0}
-
-
 SLOW_ORIGIN = """
 import asyncio
 

@@ -107,13 +107,6 @@ def test_a_closed_pipe_is_not_an_error(large, words):
     assert program.returncode == 141
 
 
-def test_a_full_device_is_a_one_line_error(large):
-    done = run("get", large, BASE + "7", "-o", "/dev/full")
-    assert done.returncode == 1
-    assert done.stderr.count(b"\n") == 1
-    assert b"/dev/full: No space left" in done.stderr
-
-
 def on_a_terminal(*arguments):
     """Run with stderr on a terminal; return the exit code and what was shown there."""
     ours, theirs = pty.openpty()

@@ -142,25 +142,6 @@ def test_a_key_may_be_limited_to_domains_and_a_removed_key_loses_its_connection(
             first.until(lambda: first.state()["counters"]["link_controls"] > 1, "holds on a new connection")
 
 
-def test_plain_gates_and_original_gatekeepers_are_refused_by_a_master_with_keys(tmp_path, origin, keys, allowed):
-    server, good = keys("master"), keys("good")
-    allowed.write_text(good.key)
-    with programs.headgate(tmp_path, *secured(server, allowed)) as master, zmq.Context() as context:
-        original = context.socket(zmq.PUB)
-        original.connect(master.ready["address"])
-        options = ("--max-delay", "0", "--curve-server", server.public, "--curve-key", good.secret)
-        with gate(tmp_path, origin, master) as plain, gate(tmp_path, origin, master, *options) as admitted:
-            for _ in range(100):
-                original.send_multipart([b"default\0", b"ACCEPTED", b"127.0.0.1", b"1", b"", b""])
-            assert plain.statuses(5) == [200] * 5
-            plain.wait_for(r"curve_key and curve_server here")
-            assert admitted.statuses(2) == [200, 200]
-            holds(admitted)
-            has_counted(master, failed_handshakes=3, accepted=2)
-            assert counts(master)["accepted"] == 2
-        context.destroy(linger=0)
-
-
 def test_invalid_allow_file_in_a_reload_leaves_the_old_list_in_force(tmp_path, keys, allowed):
     server, good = keys("master"), keys("good")
     allowed.write_text(good.key)
@@ -176,20 +157,6 @@ def test_invalid_allow_file_in_a_reload_leaves_the_old_list_in_force(tmp_path, k
             peer.connect(master.ready["address"])
             assert peer.poll(programs.PATIENCE * 1_000)
             context.destroy(linger=0)
-
-
-def test_keys_without_a_master_elsewhere_are_an_error(tmp_path, keys):
-    pair = keys("gate")
-    words = ["serve", "--origin", "http://127.0.0.1:1", "--rule", "1/s", "--listen", "127.0.0.1:0"]
-    code, said = programs.refused(tmp_path, *words, "--curve-key", pair.secret, "--curve-server", pair.public)
-    assert (code, said.count("\n")) == (2, 1)
-    assert "gate.master is embedded; set gate.master (--master)" in said
-
-
-def test_insecure_binds_beyond_loopback(tmp_path):
-    words = ("master", "--listen", "0.0.0.0:0", "--domain", "a=1/s", "--insecure")
-    with programs.headgate(tmp_path, *words) as master:
-        assert master.ready["address"].startswith("tcp://0.0.0.0:")
 
 
 def test_a_router_with_keys_for_both_sides(tmp_path, origin, keys, allowed):

@@ -43,25 +43,6 @@ async def test_handshakes_count_as_connections_and_fail_in_time(tmp_path: Path) 
         assert b"proto=https\r\n" in body
 
 
-async def test_an_idle_connection_gives_way_to_a_new_one_and_a_busy_one_does_not() -> None:
-    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while b"busy" not in (await read_request(reader))[0]:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        await reader.read()
-
-    async with served(slow, bounds=Bounds(connections=2)) as (origin, gateway), agent_at(gateway) as old:
-        assert (await old.ask(GET)).status == 200
-        async with agent_at(gateway) as busy, agent_at(gateway) as new:
-            await busy.send(GET.replace(b"/ ", b"/busy "))
-            assert await old.rest() == b""
-            assert (await new.ask(GET)).status == 200
-            await new.send(GET.replace(b"/ ", b"/busy "))
-            await until(lambda: len(origin.received.split(b"/busy")) == 3)
-            async with agent_at(gateway) as late:
-                assert (await late.response()).status == 503
-        assert gateway.context.counters.idle_closed == 1
-
-
 UPGRADE = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 

@@ -12,7 +12,7 @@ import pytest
 import trustme
 from msgspec.structs import replace
 
-from headgate.config.tree import Bounds, Timeouts
+from headgate.config.tree import Timeouts
 from headgate.origin import client_address
 from headgate.origin.gateway import Gateway, ListenerSettings
 from tests.e2e.gateway_setup import PATIENCE, agent_at, served, tls_keys, until
@@ -113,25 +113,3 @@ async def test_cut_header_is_malformed_and_a_check_of_the_port_is_not() -> None:
                 await until(lambda: len(gateway.connections) == 1)
             await until(lambda: not gateway.connections)
             assert gateway.context.counters.proxy_headers_refused["malformed"] == count
-
-
-async def test_client_of_the_header_has_its_own_limit_of_connections() -> None:
-    async with behind_proxy(bounds=Bounds(client_connections=1)) as gateway, agent_at(gateway) as first:
-        assert (await first.ask(LINE + GET)).status == 200
-        async with agent_at(gateway) as second, agent_at(gateway) as other:
-            assert b"Connection limit of this client address" in (await second.ask(LINE)).body
-            assert (await other.ask(LINE.replace(b".1 ", b".3 ", 1) + GET)).status == 200
-        assert gateway.context.counters.connections_refused == {"limit": 0, "client_limit": 1}
-        first.writer.close()
-        await until(lambda: not gateway.connections)
-        async with agent_at(gateway) as again:
-            assert (await again.ask(LINE + GET)).status == 200
-
-
-async def test_drain_closes_connections_whose_header_is_missing() -> None:
-    async with behind_proxy() as gateway, agent_at(gateway) as agent:
-        await agent.send(LINE[:9])
-        await until(lambda: len(gateway.connections) == 1)
-        await gateway.drain(0)
-        assert await agent.rest() == b""
-        await until(lambda: not gateway.connections)

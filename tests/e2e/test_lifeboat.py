@@ -1,6 +1,5 @@
 """`headgate serve` with bundles: published at their paths, and used to answer rejected requests."""
 
-import os
 import signal
 
 import pytest
@@ -118,24 +117,6 @@ def replace(tmp_path, *exchanges):
     webbundles.write(tmp_path / "new.wbn", *exchanges).rename(tmp_path / "site.wbn")
 
 
-def test_replaced_bundle_is_loaded_without_a_signal(gate, tmp_path):
-    spent(gate)
-    replace(tmp_path, {"url": "/", "payload": b"new"})
-    gate.until(lambda: all(gate.get("/").body == b"new" for _ in range(4)), "new bundle")
-    gate.until(lambda: gate.get("/words").status == 503, "end of the old one")
-
-
-def test_invalid_bundle_keeps_the_old_one_and_is_logged(gate, tmp_path):
-    spent(gate)
-    (tmp_path / "no.wbn").write_bytes(b"no bundle")
-    (tmp_path / "no.wbn").rename(tmp_path / "site.wbn")
-    gate.wait_for(r"^headgate: site\.wbn: .*; the bundle loaded before is still served$")
-    assert gate.get("/").body == PAGE
-    gate.process.send_signal(signal.SIGHUP)
-    gate.wait_for(r"^headgate: bundle\[0\]\.file: site\.wbn is not a valid .*; the configuration in force stays")
-    assert gate.get("/").body == PAGE
-
-
 def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
     text = file.read_text()
     spent(gate)
@@ -150,16 +131,3 @@ def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
     gate.process.send_signal(signal.SIGHUP)
     gate.until(lambda: set(gate.statuses(8, "/")) == {503}, "end of the lifeboat in every worker")
     gate.until(lambda: set(gate.statuses(8, "/moved.wbn")) == {503}, "end of the new path in every worker")
-
-
-def test_check_names_an_invalid_bundle(tmp_path, file):
-    assert programs.refused(tmp_path, "config", "check", "--config", file)[0] == 0
-    os.truncate(tmp_path / "site.wbn", 20)
-    code, stderr = programs.refused(tmp_path, "config", "check", "--config", file)
-    assert code == 2
-    assert stderr.startswith(f"headgate: {file}: bundle[0].file: site.wbn is not a valid bundle: ")
-    (tmp_path / "site.wbn").unlink()
-    for command in ("config check", "serve"):
-        code, stderr = programs.refused(tmp_path, *command.split(), "--config", file)
-        assert code == 2
-        assert "bundle[0].file: site.wbn: No such file or directory; name a readable file\n" in stderr

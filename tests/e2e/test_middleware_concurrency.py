@@ -72,15 +72,6 @@ def test_an_overload_is_bounded_and_loses_no_permit(server):
     assert found["worked"] == statuses[200]
 
 
-def test_the_state_is_served_while_all_permits_are_taken(server):
-    with ThreadPoolExecutor(LIMIT) as threads:
-        hanging = [threads.submit(get, server, "/hang") for _ in range(LIMIT)]
-        until(server, in_flight=LIMIT, working=LIMIT)
-        get(server, "/release")
-        assert [each.result()[0] for each in hanging] == [200] * LIMIT
-    until(server, in_flight=0, queued=0)
-
-
 def test_clients_that_leave_the_queue_never_reach_the_application(asgi_server):
     with ThreadPoolExecutor(LIMIT) as threads:
         hanging = [threads.submit(get, asgi_server, "/hang") for _ in range(LIMIT)]

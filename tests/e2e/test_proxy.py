@@ -95,21 +95,6 @@ def test_the_tunnel_limit_holds_and_refusals_release_their_slots(tmp_path, worke
         assert [running.ask(port=running.origin.port).status for _ in range(6)] == [200] * 6
 
 
-def test_the_rate_and_the_tunnels_of_one_client_are_its_own(tmp_path):
-    flags = ("--client-rate", "3/h burst 3", "--client-tunnels", 1)
-    with proxy(tmp_path, *flags) as running, running.client() as client, running.client() as second:
-        to = f"www.example.org:{running.origin.port}"
-        assert client.ask(to).status == 200
-        answer = second.ask(to)
-        assert (answer.status, answer.reason) == (429, "client_tunnels")
-        assert int(answer.fields["retry-after"]) >= 1
-        assert second.ask("www.example.org:25").reason == "client_tunnels"
-        answer = second.ask(to)
-        assert (answer.status, answer.reason) == (429, "client_rate")
-        assert 1100 < int(answer.fields["retry-after"]) <= 1200
-        assert running.ask(source="127.0.0.2").status == 200
-
-
 # Advice.
 
 
@@ -134,17 +119,6 @@ def test_advice_at_connect(tmp_path, case):
             if case["status"] != "TLS error":
                 (head,) = origin.asked
                 assert "\r\nUser-Agent: TollKeeper\r\n" in head
-
-
-def test_only_the_named_authorities_are_trusted(tmp_path):
-    with origin_running() as other, proxy(tmp_path, admin=False) as running:
-        assert running.ask().status == 200
-        ca = tmp_path / "other.pem"
-        other.authority.cert_pem.write_to_path(str(ca))
-        with proxy(tmp_path, "--advice-ca", ca, origin=running.origin, admin=False) as stranger:
-            assert stranger.ask().reason == "advice_unreachable"
-            # A thread writes the log, in its own time.
-            assert "certificate is not trusted" in stranger.program.until(stranger.log, "line of the log")[0]["why"]
 
 
 # What is written down.

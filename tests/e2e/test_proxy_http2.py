@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from hyperframe.frame import GoAwayFrame, SettingsFrame
+from hyperframe.frame import SettingsFrame
 
 from tests.e2e.http2_client import Http2Client
 from tests.e2e.tunnels import StubDecision, target_running, until
@@ -51,34 +51,6 @@ async def test_many_tunnels_share_a_connection(http2: Callable) -> None:
         await until(lambda: len(decision.closed) == 30)
     assert {why for _, _, why in decision.closed} == {"ended"}
     assert all(received == sent for received, sent, _ in decision.closed)
-
-
-@pytest.mark.parametrize("ending", ["reset", "gone"])
-async def test_a_decision_is_cancelled_when_its_stream_ends(ending: str, http2: Callable) -> None:
-    decision = StubDecision()
-    decision.gate = asyncio.Event()
-    async with http2(decision) as (server, client):
-        tunnel = client.ask("a.example:443")
-        await until(lambda: decision.requests)
-        assert server.tunnel_count == 1
-        if ending == "reset":
-            client.reset(tunnel)
-        else:
-            client.writer.transport.abort()
-        await until(lambda: decision.cancelled)
-        assert server.tunnel_count == 0
-    assert decision.closed == []
-
-
-async def test_a_connection_after_goaway_closes_when_its_tunnels_end(http2: Callable) -> None:
-    async with target_running() as port, http2() as (_, client):
-        tunnel = await client.open(port)
-        client.send_frames(GoAwayFrame(0))
-        await client.send_data(tunnel, b"x")
-        assert await client.receive(tunnel, 1) == b"x"
-        client.end(tunnel)
-        await client.ended(tunnel)
-        assert (await client.final_goaway()).error_code == 0
 
 
 """Bytes of a window of which nothing has been said."""

@@ -5,17 +5,15 @@ import re
 import signal
 import socket
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from headgate.advice.decision import DRAW_PERIOD
 from headgate.token import new_key
 from headgate.token.keys import write_keys
 from tests.e2e import programs
-from tests.e2e.proxy_setup import proxy, sources
+from tests.e2e.proxy_setup import proxy
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
@@ -66,19 +64,6 @@ def test_tunnels_that_outlast_the_drain_are_closed_and_counted(tmp_path, workers
         assert {"event": "tunnels", "accepted": 3}.items() <= line.items()
 
 
-@WORKERS
-def test_a_second_sigterm_stops_the_proxy_at_once(tmp_path, workers):
-    with ExitStack() as stack:
-        running = stack.enter_context(proxy(tmp_path, "--workers", workers, "--drain", 3600))
-        client = stack.enter_context(running.client())
-        assert client.ask(f"www.example.org:{running.origin.port}").status == 200
-        running.program.process.send_signal(signal.SIGTERM)
-        running.program.until(lambda: cannot_connect(running.port), "end of listening")
-        assert client.echoes()
-        assert running.program.end() == 0
-        assert re.search(r"^headgate: 1 tunnel had not ended and was cut$", running.program.said(), re.MULTILINE)
-
-
 def test_workers_share_one_fetch_of_advice(tmp_path):
     with proxy(tmp_path, "--workers", 3) as running, ExitStack() as stack:
         running.origin.hold = threading.Event()
@@ -91,18 +76,6 @@ def test_workers_share_one_fetch_of_advice(tmp_path):
         running.origin.hold.set()
         assert {client.answer().status for client in clients} == {200}
         assert len(running.origin.asked) == 1
-
-
-def test_workers_have_the_same_draw(tmp_path):
-    with proxy(tmp_path, "--workers", 2, admin=False) as running:
-        running.origin.advise("www.example.org", {"user_agent": "*", "fraction": 0.5})
-        for _ in range(2):  # a second time where ten minutes ended meanwhile, after which all is drawn anew
-            period = time.time() // DRAW_PERIOD
-            answers = {one: {running.ask(source=one).status for _ in range(5)} for one in sources(12)}
-            if time.time() // DRAW_PERIOD == period:
-                break
-        assert all(len(statuses) == 1 for statuses in answers.values())
-        assert {status for statuses in answers.values() for status in statuses} == {200, 403}
 
 
 def test_the_slots_of_a_killed_worker_are_released(tmp_path):
@@ -151,21 +124,6 @@ def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path):
         workers = running.children()
         assert running.end() == 0
         assert not any(is_running(pid) for pid in workers)
-    assert list(tmp_path.glob("headgate-*/")) == []
-
-
-@WORKERS
-@pytest.mark.parametrize("flag", ["--listen", "--admin"])
-def test_a_taken_address_is_one_sentence_and_nothing_stays(tmp_path, workers, flag):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        words = {"--listen": "127.0.0.1:0", flag: where}
-        given = [word for pair in words.items() for word in pair]
-        code, said = programs.refused(tmp_path, "proxy", "--self-signed", *given, "--workers", workers)
-    assert code == 2
-    assert (
-        said == f"headgate: {where} is taken by another program; stop that one, or choose another address with {flag}\n"
-    )
     assert list(tmp_path.glob("headgate-*/")) == []
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
-import struct
 from pathlib import Path
 
 import pytest
@@ -134,49 +132,4 @@ async def test_connections_far_above_the_limit_are_closed(monkeypatch: pytest.Mo
         assert decision.early_refusals == ["connections"]
 
 
-async def test_connections_above_the_limit_do_not_count(encryption: Encryption) -> None:
-    async with target_running() as port, proxy_running(tls=encryption.listener, connections=1) as server:
-        async with client_at(server, tls=encryption.client) as first:
-            await open_tunnel(first, port)
-            async with client_at(server, tls=encryption.client) as too_many:  # it has shaken hands, and says nothing
-                await until(lambda: server.connections)
-                first.reset()
-                await until(lambda: not server.tunnels.open)
-                async with client_at(server, tls=encryption.client) as next_one:
-                    await open_tunnel(next_one, port)
-                    assert (await too_many.ask(port)).startswith(b"HTTP/1.1 503 ")
-        await until(lambda: not server.connections)
-        assert not server._surplus
-
-
-async def test_many_short_connections_leave_nothing_behind(encryption: Encryption) -> None:
-    async with target_running() as port, proxy_running(tls=encryption.listener) as server:
-        for number in range(600):
-            with socket.create_connection(server.addresses[0]) as sock:
-                if number % 3:
-                    sock.send((b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)[: number % 50])
-                if number % 2:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            if number % 50 == 0:
-                await asyncio.sleep(0)
-        await until(lambda: not server.tunnel_count and not server.connections)
-        assert await is_served(server, port, encryption)
-
-
 # The end of the proxy.
-
-
-async def test_a_drain_waits_for_decisions_in_progress() -> None:
-    decision = StubDecision()
-    decision.gate = asyncio.Event()
-    async with target_running() as port, proxy_running(decision) as server, client_at(server) as client:
-        await client.send(b"CONNECT a:%d HTTP/1.1\r\n\r\nhello" % port)
-        await until(lambda: decision.requests)
-        draining = asyncio.create_task(server.drain(20))
-        await asyncio.sleep(0.05)
-        decision.gate.set()
-        assert b" 200 " in await client.head()
-        assert await client.read(5) == b"hello"
-        assert not draining.done()
-        client.writer.close()
-        assert await draining == 0

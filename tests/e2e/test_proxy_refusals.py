@@ -14,21 +14,6 @@ pytestmark = pytest.mark.usefixtures("run")
 """Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
 
 
-async def test_a_refusal_keeps_the_connection(encryption: Encryption) -> None:
-    decision = StubDecision()
-    decision.refusals["no.example:443"] = RefusedConnect(status=403, fields=[("Retry-After", "0")], reason="host")
-    async with (
-        target_running() as port,
-        proxy_running(decision, tls=encryption.listener) as server,
-        client_at(server, tls=encryption.client) as client,
-    ):
-        for _ in range(3):
-            answer = await client.ask("no.example:443")
-            assert answer == b"HTTP/1.1 403 Forbidden\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
-        assert b" 200 " in await client.ask(port, b"hello")
-        assert await client.read(5) == b"hello"
-
-
 async def test_a_connection_that_is_refused_too_often_is_closed(encryption: Encryption) -> None:
     """Refused CONNECTs and other methods count alike; of what is pipelined behind them, little is kept."""
     decision, times = StubDecision(), 6000

@@ -11,26 +11,6 @@ from tests.e2e.tunnels import LARGE, Encryption, StubDecision, Target, client_at
 pytestmark = pytest.mark.usefixtures("run")
 
 
-async def test_data_is_relayed_in_both_directions(encryption: Encryption) -> None:
-    decision = StubDecision()
-    async with target_running() as port, proxy_running(decision, tls=encryption.listener) as server:
-        async with client_at(server, tls=encryption.client) as client:
-            assert (await client.ask(port)).startswith(b"HTTP/1.1 200 ")
-            for word in (b"hello\n", b"x", b"y" * 1000):
-                await client.send(word)
-                assert await client.read(len(word)) == word
-            assert server.bytes_passed == (1007, 1007)
-        await until(lambda: decision.closed)
-        assert server.bytes_passed == (0, 0)
-    assert decision.closed == [(1007, 1007, "ended")]
-    [asked] = decision.requests
-    assert asked.authority == f"a.example:{port}"
-    assert asked.fields == [("host", f"a.example:{port}")]
-    assert asked.peer[0] == "127.0.0.1"
-    head = len(f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n")
-    assert asked.head_bytes == head + (22 if encryption.listener else 0)  # RFC 8446, 5.2
-
-
 async def test_bulk_is_relayed_in_both_directions_at_once(encryption: Encryption) -> None:
     up, down = os.urandom(LARGE), os.urandom(LARGE)
     received, read = hashlib.sha256(), asyncio.Event()

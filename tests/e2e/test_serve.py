@@ -86,15 +86,6 @@ def file(tmp_path, origin):
     return path
 
 
-def test_configuration_comes_from_the_file(tmp_path, file):
-    with programs.gate(tmp_path, "--config", file) as gate:
-        assert gate.statuses(2, Sec_Purpose="prefetch;anonymous-client-ip") == [200, 503]
-        assert gate.statuses(3) == [200, 200, 503]
-        advice = gate.get("/.well-known/traffic-advice")
-        assert advice.headers["Content-Type"] == "application/trafficadvice+json"
-        assert json.loads(advice.body) == [{"user_agent": "prefetch-proxy", "fraction": 0.5}]
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_sighup_releases_nobody_whom_the_new_rules_hold(tmp_path, file, origin, workers):
     with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
@@ -137,18 +128,6 @@ def test_a_restart_gives_no_new_burst(tmp_path, file, workers):
         assert gate.get().status == 200
         assert gate.end() == 0
         assert gate.said().count("the previous one stays (limit.snapshot names the file)") == 1
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sighup_with_an_invalid_file_keeps_the_configuration_and_logs_the_error(tmp_path, file, workers):
-    with programs.gate(tmp_path, "--config", file, "--workers", workers) as gate:
-        file.write_text("[gate]\nlisen = 'x'\n")
-        gate.process.send_signal(signal.SIGHUP)
-        line = gate.wait_for(r"^headgate: .*gate\.toml: gate\.lisen: unknown key; .*$")[0]
-        assert "'listen'" in line
-        assert "stays as it is" in line
-        assert gate.statuses(1) == [200]
-        assert gate.state()["domains"][1]["rules"] == ["1/min burst 2"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -298,12 +277,6 @@ def test_bus_of_the_workers_is_removed(tmp_path, origin):
 
 
 # A master elsewhere
-
-
-def test_gate_without_its_master_is_ready_and_limits_nothing(tmp_path, origin):
-    with programs.gate(tmp_path, "--origin", origin.url, "--master", "tcp://127.0.0.1:1") as gate:
-        assert gate.statuses(5) == [200] * 5
-        assert gate.totals() == (5, 0, 0)
 
 
 def test_a_killed_gate_changes_nothing_at_the_other_and_its_successor_obeys_the_hold(tmp_path, origin):

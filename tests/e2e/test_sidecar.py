@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from tests.e2e.bus_setup import running_master
-from tests.e2e.programs import command, headgate, refused
+from tests.e2e.programs import command, headgate
 from tests.servers import find_program, free_port
 
 NO_MASTER = "127.0.0.1:9"
@@ -58,19 +58,6 @@ def test_sidecar_without_a_running_haproxy_is_ready_and_says_what_is_missing(tmp
     assert [file for file in tmp_path.iterdir() if file.is_socket()] == []
 
 
-def test_socket_of_a_running_sidecar_is_not_taken(server, tmp_path):
-    path = tmp_path / "s"
-    with sidecar(tmp_path, server, path) as running:
-        assert running.ready
-        code, said = refused(tmp_path, "sidecar", "--master", NO_MASTER, "--domain", "api", server, path)
-        assert code == 2
-        assert said == (
-            f"headgate: {server}: {str(path)!r} is in use (another process listens); stop that process, or name "
-            "another path\n"
-        )
-        connect(path)
-
-
 def test_admin_listener_shows_what_is_missing(server, tmp_path):
     with (
         running_master("tcp://127.0.0.1:0", "api=10/s") as master,
@@ -83,23 +70,6 @@ def test_admin_listener_shows_what_is_missing(server, tmp_path):
         running.until(lambda: running.readyz() == "no master is connected\n", "page that misses the master")
         expected = f"headgate: warning: master {master.address} is not connected; no master is connected"
         running.wait_for(expected)
-
-
-@pytest.mark.parametrize("allowed", ["own", "other"])
-def test_master_admits_a_sidecar_by_its_key(tmp_path, allowed):
-    for name in ("master", "own", "other"):
-        assert refused(tmp_path, "keys", "new", "-o", name)[0] == 0
-    master_keys = ("--curve-key", "master/secret.key", "--curve-allow", f"{allowed}/public.key")
-    keys = ("--curve-key", "own/secret.key", "--curve-server", "master/public.key")
-    with headgate(tmp_path, "master", "--listen", "127.0.0.1:0", "--domain", "api=10/s", *master_keys) as master:
-        options = ("--nginx-lua", tmp_path / "s", "--admin", "127.0.0.1:0", *keys)
-        with sidecar(tmp_path, *options, master=master.ready["address"]) as running:
-            assert running.ready
-            if allowed == "own":
-                running.until(lambda: running.state()["masters"][0]["up"], "master")
-            else:
-                running.wait_for("the master refuses the public key")
-                assert not running.state()["masters"][0]["up"]
 
 
 def test_reload_replaces_the_socket_and_an_invalid_file_does_not(server, tmp_path):

@@ -115,26 +115,6 @@ def test_any_master_may_take_any_message(store, start):
     assert release > time.time() + 300
 
 
-def test_store_that_cannot_be_reached_is_reported_and_changes_nothing(tmp_path, start):
-    port = servers.free_port()
-    words = [
-        "--listen",
-        "127.0.0.1:0",
-        "--domain",
-        "default=1/h burst 1",
-        "--store",
-        f"redis://:secret@127.0.0.1:{port}",
-    ]
-    with programs.headgate(tmp_path, "master", *words) as master, zmq.Context() as context:
-        peer = Peer(context, master)
-        master.wait_for(rf"^headgate: store 127\.0\.0\.1:{port}: .*; going on in memory until it answers$")
-        peer.accept()
-        assert peer.held()[0] == IDENTIFIER
-        assert "secret" not in master.said()
-        assert "Traceback" not in master.said()
-        peer.close()
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_gates_with_masters_of_their_own_share_a_rule(server, tmp_path, workers):
     """A gate learns from the store with its own next request, so each admits at most one more."""

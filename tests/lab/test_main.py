@@ -68,10 +68,6 @@ def test_what_was_not_measured_is_null_or_a_dash(lab):
     assert "success.people" in lab(text)[1]
 
 
-def test_seeds_replace_those_of_the_file(lab):
-    assert json.loads(lab(SCENARIO, "--json", "--seeds", 3)[1])["seeds"] == 3
-
-
 def test_the_report_is_a_table_of_metrics_and_lists_have_one_of_their_own(lab):
     code, out, _ = lab(SCENARIO)
     lines = out.splitlines()
@@ -123,12 +119,6 @@ def test_a_file_with_rows_is_a_suite(lab):
     assert (code, out.splitlines()[0]) == (0, "second: Two loads at a server.")
 
 
-def test_a_suite_without_ranges_judges_nothing(lab):
-    code, out, _ = lab(SCENARIO + ROWS)
-    assert code == 0
-    assert out.splitlines()[0] == "no range  first   Two loads at a server."
-
-
 def test_a_law_of_your_own_stands_in_a_file_beside_the_scenario(lab, tmp_path):
     (tmp_path / "own.py").write_text("from lab.events.laws import NoLimit\nclass Mine(NoLimit):\n    pass\n")
     policies = json.loads(lab(SCENARIO.replace('"none"', '"none", "own.py:Mine"'), "--json")[1])["policies"]
@@ -158,19 +148,6 @@ def test_invalid_use_is_one_sentence(lab, arguments, reason):
     code, out, err = lab(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert reason in err
-
-
-@pytest.mark.parametrize("seeds", ["0", "nan", "100001", "-1", "٣"])
-def test_a_number_of_seeds_is_checked(lab, seeds, capsys):
-    with pytest.raises(SystemExit):
-        lab("attack", "--seeds", seeds)
-    assert "expected a whole number from 1 to 100,000" in capsys.readouterr().err
-
-
-def test_without_an_argument_everything_that_can_be_run_is_listed(capsys):
-    assert main([]) == 0
-    words = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
-    assert {"attack", "downtime", "inner", "outer", "step"} <= words
 
 
 def test_a_plot_is_written_without_changing_the_output(lab, tmp_path):

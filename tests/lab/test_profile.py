@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from headgate.errors import ConfigurationError
 from lab.profile import Profile
 
 STEP = [(0.0, 1.0), (10.0, 1.0), (10.0, 4.0)]
@@ -41,28 +40,3 @@ def test_a_period_repeats_the_points():
 )
 def test_the_instant_at_which_an_area_is_reached(profile, time, area, expected):
     assert profile.after(time, area) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("period", [math.inf, 0.1, 0.7, 3.0])
-def test_instants_advance_and_their_number_is_the_integral(period):
-    profile = Profile([(0.0, 3.0), (0.05, 1.0), (0.05, 0.0)] if period == 0.1 else [(0.0, 5.0)], period)
-    time, instants = 0.0, []
-    while (time := profile.after(time, 0.25)) < 30.0:
-        instants.append(time)
-    assert instants == sorted(instants)
-    expected = 300 * 0.1 if period == 0.1 else 150.0
-    assert len(instants) == pytest.approx(expected * 4, abs=1)
-
-
-@pytest.mark.parametrize(
-    ("points", "period", "sentence"),
-    [
-        ([], math.inf, "at least one point"),
-        ([(2.0, 1.0), (1.0, 1.0)], math.inf, "ascending order of time, got 2 before 1"),
-        ([(0.0, -1.0)], math.inf, r"invalid point \[0, -1\]"),
-        ([(5.0, 1.0)], 4.0, r"invalid point \[5, 1\]"),
-    ],
-)
-def test_invalid_points_are_errors(points, period, sentence):
-    with pytest.raises(ConfigurationError, match=sentence):
-        Profile(points, period)

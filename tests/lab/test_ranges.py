@@ -3,7 +3,7 @@ import math
 import pytest
 
 from headgate.errors import ConfigurationError
-from lab.ranges import Expectation, drift, judge, mean, overshoot, peak, quantile, ripple, settling_time, window
+from lab.ranges import Expectation, drift, judge, overshoot, peak, quantile, ripple, settling_time, window
 
 NAN, INF = math.nan, math.inf
 
@@ -13,11 +13,6 @@ def test_a_window_has_its_first_instant_and_not_its_last_and_leaves_out_what_was
     assert window(times, values, 0.0, 3.0) == ([0.0, 2.0], [5.0, 7.0])
     assert window(times, values, 3.0) == ([3.0, 4.0], [8.0, 9.0])
     assert window(times, values, 0.5, 2.0) == ([], [])
-
-
-@pytest.mark.parametrize(("values", "expected"), [([1.0, 2.0, 6.0], 3.0), ([4.0], 4.0)])
-def test_mean(values, expected):
-    assert mean(values) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,36 +118,3 @@ def test_bounds_are_within_the_range_and_each_seed_must_be():
     assert not judge(expectation, [0.5, 0.76]).within
     assert not judge(expectation, [0.49]).within
     assert not judge(expectation, []).within
-
-
-def test_a_finding_names_signal_statistic_value_and_range():
-    expectation = Expectation(signal="goodput", statistic="mean", start=10.0, until=60.0, at_least=0.9, at_most=1.1)
-    assert (
-        str(judge(expectation, [0.25, 1.0, 0.5]))
-        == "mean of goodput from 10 s until 60 s is 0.25 to 0.5 in 2 of 3 seeds; expected at least 0.9 and at most 1.1"
-    )
-    assert str(judge(Expectation(signal="success", at_least=0.9), [0.95])) == "success is 0.95; expected at least 0.9"
-
-
-@pytest.mark.parametrize(
-    ("table", "sentence"),
-    [
-        ({"signal": "x"}, "'x': has no range; set at_least or at_most"),
-        ({"signal": "x", "at_least": 2, "at_most": 1}, "at_least 2 is above at_most 1"),
-        ({"signal": "x", "at_least": 2, "start": 3, "until": 3}, "from 3 must be before until 3"),
-        ({"signal": "x", "at_least": 2, "statistic": "overshoot"}, "the statistic overshoot needs a target"),
-        ({"signal": "x", "at_least": 2, "statistic": "mean", "target": 1}, "statistic mean has no use for a target"),
-        ({"signal": "x", "at_least": 2, "statistic": "overshoot", "target": 0}, "must be positive, got 0"),
-        (
-            {"signal": "x", "at_least": 2, "statistic": "settling_time", "target": 1},
-            "the statistic settling_time needs a tolerance",
-        ),
-        (
-            {"signal": "x", "at_most": 2, "statistic": "settling_time", "target": 1, "tolerance": -1},
-            "tolerance must not be negative, got -1",
-        ),
-    ],
-)
-def test_an_invalid_expectation_is_an_error(table, sentence):
-    with pytest.raises(ConfigurationError, match=sentence):
-        Expectation(**table).check()

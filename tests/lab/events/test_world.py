@@ -32,10 +32,6 @@ def test_below_its_capacity_a_station_serves_all_requests_at_once():
     assert result.series.values["capacity"] == [1.0] * 10
 
 
-def test_nothing_is_recorded_unless_asked_for():
-    assert run(scenario(), "none", 0).series.values == {}
-
-
 def test_without_a_limit_an_overload_ends_in_answers_that_are_late():
     """Two arrive per second and one is served: the n-th, sent at n/2, is answered at n + 0.5 and waits n/2 + 0.5."""
     result = run(scenario(loads=load(load=2.0, timeout=2.25)), "none", 0)
@@ -113,26 +109,8 @@ def test_changes_of_the_station():
     assert result.series.values["utilisation"][1:] == [1.0] * 15
 
 
-def test_a_slow_station():
-    result = run(scenario(changes=[{"at": 0.0, "slowdown": 1.5}]), "none", 0)
-    assert result.metrics["latency_p50"] == 1.5
-
-
 def test_a_change_comes_before_a_request_of_the_same_instant():
     assert run(scenario(changes=[{"at": 2.0, "hang": 100.0}]), "none", 0).metrics["goodput"] == 0.0
-
-
-def test_the_last_sample_can_be_shorter():
-    loads = load(load=[[0, 1.0], [9.5, 1.0], [9.5, 0.0]])
-    result = run(scenario(sample=4.0, loads=loads), "none", 0, record=True)
-    assert result.series.times == [0.0, 4.0, 8.0]
-    assert result.series.values["offered"] == [0.75, 1.0, 1.0]  # at 1, 2, 3; at 4 to 7; at 8 and 9
-
-
-def test_a_change_within_a_sample_counts_for_its_part():
-    changes = [{"at": 1.25, "slowdown": 2.0}]
-    values = run(scenario(changes=changes, sample=1.0), "none", 0, record=True).series.values
-    assert values["capacity"][:3] == pytest.approx([1.0, 0.625, 0.5])
 
 
 def test_a_station_that_hangs_ends_requests_without_an_answer():
@@ -148,15 +126,6 @@ def test_closed_clients_wait_for_their_answers():
     result = run(scenario(station={"servers": 4, "service": {"mean": 1.0}}, loads=loads, seconds=2000.0), "none", 1)
     assert result.metrics["goodput"] == pytest.approx(0.25, rel=0.05)
     assert result.metrics["max_in_flight"] <= 4
-
-
-def test_closed_clients_can_begin_at_different_times():
-    loads = [{"name": "users", "arrivals": "closed", "clients": 100, "think": 1e6, "begin": 2.0, "spread": 5.0}]
-    values = run(scenario(loads=loads, station={"servers": 100, "service": {"mean": 1.0}}), "none", 0, record=True)
-    offered = [round(100 * one) for one in values.series.values["offered"]]
-    assert offered[:2] == [0, 0]
-    assert all(8 <= number <= 35 for number in offered[2:7])
-    assert sum(offered) == 100
 
 
 def test_refused_clients_pause_or_wait_for_retry_after():
@@ -246,26 +215,6 @@ def test_gatekeepers_start_delayed_requests_at_their_release():
     )
     values = run(made, "gatekeepers", 0, record=True).series.values
     assert [round(one * 5) for one in values["goodput"]] == [0, 0, 0, 1, 0, 1, 0, 1] + [0] * 12
-
-
-def test_a_law_knows_the_class_of_each_load(monkeypatch):
-    made_laws = []
-
-    class Recorded(Patient):
-        def __init__(self, settings, draw):
-            super().__init__(settings, draw)
-            made_laws.append(self)
-
-    monkeypatch.setitem(LAWS, "recorded", Recorded)
-    loads = [*load(priority="automated"), {"name": "people", "arrivals": "even", "load": 0.25}]
-    run(scenario(policies=["recorded"], loads=loads), "recorded", 0)
-    assert set(made_laws[-1].seen) == {("visitors", "automated"), ("people", "people")}
-
-
-def test_a_load_with_a_period():
-    loads = load(load=[[0, 0.0], [5, 0.0], [5, 1.0]], period=10.0)
-    values = run(scenario(loads=loads, seconds=30.0, sample=5.0), "none", 0, record=True).series.values
-    assert values["offered"] == [0.0, 0.8, 0.2, 0.8, 0.2, 0.8]  # the fifth request of a period comes at its end
 
 
 def test_success_and_goodput_of_each_load():

@@ -1,10 +1,8 @@
 import msgspec
 import pytest
 
-from headgate.advice_control import Entry
-from headgate.errors import ConfigurationError
 from lab.rates.settings import RateScenario
-from lab.rates.world import fraction_of, run
+from lab.rates.world import run
 
 
 def scenario(**keys):
@@ -73,13 +71,6 @@ def test_agents_differ_in_what_they_fetch_and_obey(keys, load):
     assert mean(result, "load", 120) == pytest.approx(load, rel=0.06)
 
 
-def test_sizes_follow_the_law_of_zipf():
-    one = scenario(agents=[{"name": "all", "count": 1, "demand": 1.0}], ticks=1)
-    two = scenario(agents=[{"name": "all", "count": 2, "demand": 1.0, "zipf": 1.0}], ticks=1)
-    assert run(one, "none", 0).metrics["load"] == pytest.approx(1.0, rel=0.05)
-    assert run(two, "none", 0).metrics["load"] == pytest.approx(1.0, rel=0.05)
-
-
 def test_signals_are_multiples_of_the_present_capacity():
     result = run(
         scenario(changes=[[0, 1.0], [1000, 1.0], [1000, 0.5]], agents=agents(demand=0.6)), "none", 0, record=True
@@ -135,32 +126,3 @@ def test_agents_can_send_more_or_less_than_was_asked():
         result = run(scenario(agents=agents(response=response)), "history", 0, record=True)
         assert mean(result, "load", 160) == pytest.approx(0.97, abs=0.05)
         assert mean(result, "fraction", 160) == pytest.approx(0.097 / response, rel=0.06)
-
-
-def test_law_is_told_a_capacity_with_an_error():
-    exact = run(scenario(), "ratio", 0, record=True).series.values
-    noisy = run(scenario(capacity_error=0.1), "ratio", 0, record=True).series.values
-    assert exact["demand"] == noisy["demand"]
-    assert exact["fraction"] != noisy["fraction"]
-
-
-def test_agents_read_the_document_that_is_served():
-    assert fraction_of(Entry("*", fraction=0.25)) == 0.25
-    assert fraction_of(Entry("ModelBot", disallow=True)) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"warmup": 200}, "warmup: must be less than ticks, 200, got 200"),
-        ({"tick": 61.0}, "tick: must be at most a tenth of max_age, 60 s, got 61"),
-        ({"ticks": 1_000_000, "agents": agents(count=1_000)}, "1,000,000,000 agents times ticks are more than"),
-        ({"agents": [*agents(), *agents()]}, "two groups have the same name"),
-        ({"agents": agents(demand=[[10, 1.0], [0, 1.0]])}, r"agents\.agents\.demand: the points must be in ascending"),
-        ({"people": [[10, 1.0], [0, 1.0]]}, "people: the points must be in ascending"),
-        ({"law": "x"}, "unknown law 'x'; expected one of history, ratio, none"),
-    ],
-)
-def test_values_that_do_not_go_together_are_refused(keys, message):
-    with pytest.raises(ConfigurationError, match=message):
-        scenario(**keys)

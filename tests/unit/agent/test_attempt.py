@@ -411,15 +411,6 @@ def test_an_interactive_request_passes_but_later_ones_are_held(world):
     held(world, courtesy)
 
 
-def test_the_refusal_is_of_the_transport_s_class(world):
-    class Refused(RetryLater, OSError):
-        pass
-
-    courtesy = world.courtesy()
-    world.go(courtesy, (200, {"Retry-After": "60"}))
-    assert type(held(world, courtesy, refusal=Refused)) is Refused
-
-
 # -- advice
 
 
@@ -455,12 +446,6 @@ def test_advice_is_fetched_once_and_obeyed(world):
     world.now = error.release_time
     world.go(courtesy, GOOD)
     assert len(world.asked) == 2
-
-
-def test_without_an_identity_no_advice_is_fetched(world):
-    world.advice = NONE
-    world.go(world.courtesy(), GOOD)
-    assert world.asked == []
 
 
 def test_an_interactive_request_obeys_the_advice(world):
@@ -557,17 +542,6 @@ def test_only_redirects_pass_on_the_interactive_flag(world, status, keeps):
     contextvars.Context().run(hops)
 
 
-def test_only_the_next_request_takes_over_the_flag(world):
-    def hops() -> None:
-        courtesy = world.courtesy()
-        world.go(courtesy, (200, {"Retry-After": "60"}), url="https://example.com/next")
-        world.go(courtesy, (302, {"Location": "/next"}), interactive=True)
-        world.go(courtesy, GOOD, url="https://example.com/other")
-        held(world, courtesy, url="https://example.com/next")
-
-    contextvars.Context().run(hops)
-
-
 def test_a_lost_interactive_request_leaves_nothing_to_later_ones(world):
     def again() -> None:
         courtesy = world.courtesy()
@@ -590,19 +564,6 @@ def test_the_flag_is_taken_over_by_one_request_however_many_tasks_begin_after_it
     tasks = contextvars.Context().run(before)
     tasks[0].run(world.go, courtesy, GOOD, url="https://example.com/other")  # which leaves it to nobody
     tasks[1].run(held, world, courtesy)
-
-
-@pytest.mark.parametrize("location", ["/next", "https://www.example.com/next"])
-def test_the_redirect_of_an_interactive_request_is_interactive(world, location):
-    def hops() -> None:
-        courtesy = world.courtesy()
-        url = "https://www.example.com/next" if "www" in location else "https://example.com/next"
-        world.go(courtesy, (200, {"Retry-After": "60"}), url=url)
-        world.go(courtesy, (302, {"Location": location}), interactive=True)
-        world.go(courtesy, GOOD, url=url)
-        held(world, courtesy, url=url)
-
-    contextvars.Context().run(hops)
 
 
 def test_unreachable_advice_holds_only_until_its_retry_after(world):
@@ -711,22 +672,6 @@ def test_after_a_local_failure_a_request_waits_or_fails(world):
     # It never went as if there were no advice; and what cannot be fetched again in time is not waited for.
     assert (caught.value.reason, caught.value.release_time) == ("advice_pending", world.now + 1)
     assert world.sent == 0
-
-
-def test_a_clock_that_is_set_back_does_not_extend_the_wait_for_advice_for_ever(world):
-    slow = Slow(world, wait=3)
-    attempt = slow.courtesy.attempt("GET", URL)
-    waited = 0.0
-
-    def keep_waiting():
-        nonlocal waited
-        for _ in range(100):
-            waited += attempt.wait().seconds
-            world.now -= 1000
-
-    with pytest.raises(RetryLater):
-        keep_waiting()
-    assert waited == 9
 
 
 def test_a_retry_may_wait_for_advice_as_long_as_the_first_attempt(world):

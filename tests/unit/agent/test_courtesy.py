@@ -1,7 +1,6 @@
 """What a courtesy is made of, and what is refused."""
 
 import asyncio
-import itertools
 import logging
 import re
 import subprocess
@@ -66,13 +65,6 @@ def test_transports_without_a_courtesy_are_refused():
             transport("ExampleBot")
 
 
-def test_the_policy_is_the_throttle_s():
-    assert Courtesy(policy=Policy.chromium()).throttle.policy == Policy.chromium()
-    chromium = Throttle(Policy.chromium())
-    assert Courtesy(throttle=chromium).throttle is chromium
-    assert Courtesy(throttle=chromium, policy=Policy.chromium()).throttle is chromium
-
-
 def test_advice_is_fetched_only_with_an_identity():
     assert not Courtesy().fetches_advice
     assert Courtesy(identity=["ExampleBot", "*"]).fetches_advice
@@ -131,20 +123,6 @@ def test_a_malformed_body_counts_as_a_failure():
         courtesy.malformed_body(URL, 200)
     with pytest.raises(RetryLater):
         courtesy.attempt("GET", URL).wait()
-
-
-def test_threads_share_a_courtesy():
-    # The clock moves on with each reading, so that no failure is parallel to the one before it.
-    instants = itertools.count(1000.0, 1e-6)
-    courtesy = Courtesy(
-        clock=lambda: next(instants), throttle=Throttle(replace(Policy.draft(), num_errors_to_ignore=1000))
-    )
-    threads = [threading.Thread(target=failing, args=(courtesy, 50)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert 50 <= courtesy.explain(URL).failures <= 400
 
 
 FORKING = """
@@ -310,12 +288,6 @@ def test_courtesy_is_an_asynchronous_context_manager():
     asyncio.run(use())
 
 
-def test_repr_shows_identity_and_limits():
-    assert repr(Courtesy()) == "<Courtesy identity=None wait=0 retry=0>"
-    shown = "<Courtesy identity=['ExampleBot', '*'] wait=5 retry=2>"
-    assert repr(Courtesy("ExampleBot", retry=2)) == shown
-
-
 def test_release_fetches_no_advice_during_a_hold():
     courtesy = make(asks=True)
     courtesy.throttle.response_received(QUERY_URL, 200, {"Retry-After": "60"}, now=NOW)
@@ -423,28 +395,3 @@ def test_closed_courtesy_ends_waits_and_sends_nothing():
             each.wait()
     courtesy.close()
     running.finish()  # a fetch that ends late finds it finished
-
-
-def test_the_throttle_has_the_budget_and_counts_parallel_failures_once():
-    courtesy = Courtesy(retry=2, retry_budget=1, clock=lambda: NOW)
-    assert courtesy.throttle.retries_left(QUERY_URL) == 1
-    attempts = [courtesy.attempt("POST", QUERY_URL) for _ in range(5)]
-    for attempt in attempts:
-        assert attempt.wait() is None
-    courtesy._state.clock = lambda: NOW + 1
-    for attempt in attempts:
-        attempt.received(503, {})
-    assert courtesy.explain(QUERY_URL).failures == 1
-
-
-def test_each_response_drops_an_expired_entry():
-    now = [NOW]
-    courtesy = Courtesy(clock=lambda: now[0], policy=Policy.draft())
-    for number in range(50):
-        courtesy.throttle.response_received(f"https://example.com/{number}", 503, {}, now=NOW)
-    now[0] += 10_000
-    sizes = []
-    for _ in range(50):
-        courtesy.throttle.response_received("https://example.com/healthy", 200, {}, now=now[0])
-        sizes.append(len(courtesy.throttle))
-    assert sizes == list(range(49, -1, -1))

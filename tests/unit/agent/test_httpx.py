@@ -127,18 +127,6 @@ def rest(library, seconds=60, **options):
     return library.Response(200, headers={"Retry-After": str(seconds)}, **options)
 
 
-def test_each_library_has_an_error_of_its_own():
-    for library, other in ((httpx2, httpx), (httpx, httpx2)):
-        polite = frozen()
-        Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
-        with pytest.raises(library.TransportError) as caught:
-            Transport(polite).handle_request(library.Request("GET", URL))
-        assert not isinstance(caught.value, other.TransportError)
-        again = type(caught.value)
-        with pytest.raises(again):
-            Transport(polite).handle_request(library.Request("GET", URL))
-
-
 def test_the_error_can_be_copied_with_its_request(library):
     polite = frozen()
     Transport(polite, Wire(rest(library))).handle_request(library.Request("GET", URL))
@@ -152,14 +140,6 @@ def test_the_error_can_be_copied_with_its_request(library):
             str(held), held.release_time, held.reason, held.target, held.args,
         )  # fmt: skip
         assert (again.request.url, again.__notes__) == (held.request.url, ["seen"])
-
-
-def test_a_client_puts_its_request_into_the_error(library):
-    with library.Client(transport=Transport(frozen(), Wire(rest(library)))) as client:
-        client.get(URL)
-        with pytest.raises(library.RequestError) as caught:
-            client.get(f"{URL}?other")
-    assert caught.value.request.url == f"{URL}?other"
 
 
 def test_a_body_read_by_a_hook_can_be_sent_again(library):
@@ -248,18 +228,6 @@ def test_a_response_stored_by_hishel_is_counted_only_if_revalidated(library, sen
     polite = frozen()
     sending.send(polite, Wire(rest(library, extensions=marks)), library.Request("GET", URL))
     assert polite.explain(URL).held is counts
-
-
-def test_each_step_of_an_authentication_is_a_separate_request(library):
-    polite = frozen()
-    wire = Wire(
-        library.Response(401, headers={"WWW-Authenticate": 'Digest realm="a", nonce="b"', "Retry-After": "60"}),
-        library.Response(200),
-    )
-    with library.Client(transport=Transport(polite, wire), auth=library.DigestAuth("a", "b")) as client:
-        with pytest.raises(RetryLater):
-            client.get(URL)
-        assert len(wire.sent) == 1
 
 
 def test_the_inner_transport_is_entered_left_and_closed(library):
@@ -369,16 +337,6 @@ def test_client_is_the_library_s_and_sends_no_held_request():
             client.get(HELD_URL)
 
 
-def test_asynchronous_client_sends_no_held_request():
-    async def ask():
-        async with AsyncClient(held()) as client:
-            assert isinstance(client, httpx2.AsyncClient)
-            await client.get(HELD_URL)
-
-    with pytest.raises(RetryLater):
-        asyncio.run(ask())
-
-
 def test_every_transport_of_a_client_is_polite(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "direct.example")
@@ -391,16 +349,6 @@ def test_every_transport_of_a_client_is_polite(monkeypatch):
         for pattern in ("https://", "all://mounted.example"):
             assert isinstance(mounted[pattern], polite)
             assert mounted[pattern]._courtesy is client._transport._courtesy
-
-
-def test_clients_can_be_subclassed():
-    class Crawler(Client):
-        def pages(self):
-            return [self.get("/a").status_code, self.get("/b").status_code]
-
-    sent = httpx2.MockTransport(lambda request: httpx2.Response(200 + len(request.url.path)))
-    with Crawler(None, base_url="https://example.com", transport=sent) as crawler:
-        assert crawler.pages() == [202, 202]
 
 
 @pytest.mark.parametrize(
@@ -416,17 +364,6 @@ def test_proxies_of_the_environment_are_those_of_the_library(monkeypatch, hosts,
     monkeypatch.setenv("NO_PROXY", hosts)
     expected = {} if patterns is None else {"all://": "http://proxy.example:3128", **patterns}
     assert httpx_client._environment_proxies() == expected == httpx2._utils.get_environment_proxies()
-
-
-def test_identity_stands_for_a_frozen():
-    for given, fetches in ((None, False), ("ExampleBot", True), (["ExampleBot", "*"], True)):
-        with Client(given) as client:
-            assert client._transport._courtesy.fetches_advice is fetches
-
-
-def test_client_sends_through_a_given_transport():
-    with Client(None, transport=httpx2.MockTransport(lambda _: httpx2.Response(418))) as client:
-        assert client.get(HELD_URL).status_code == 418
 
 
 def test_closing_a_client_closes_its_transport():

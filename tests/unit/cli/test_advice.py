@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.advice import advice
-
 PARSE_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "parse.json").read_text())["cases"]
 FETCH_CASES = json.loads((Path(__file__).parents[2] / "vectors" / "advice" / "fetch.json").read_text())["cases"]
 IDENTITY = "ExampleProxy,prefetch-proxy,*"
@@ -31,25 +29,6 @@ FLAGS = {
 def run(headgate):
     """Run `headgate advice`."""
     return partial(headgate, "advice")
-
-
-def test_help_of_the_group_lists_every_command(run):
-    told = run("--help")
-    assert (told.code, told.err) == (0, "")
-    assert list(advice.list_commands(None)) == list(FLAGS)
-    for name in FLAGS:
-        assert f"\n  {name} " in told.out.decode()
-    assert "Start with: headgate advice fetch" in told.out.decode()
-
-
-@pytest.mark.parametrize("command", FLAGS)
-def test_help_of_a_command_has_its_flags_and_examples(run, command):
-    told = run(command, "--help")
-    assert (told.code, told.err) == (0, "")
-    text = told.out.decode()
-    assert text.startswith(f"Usage: headgate advice {command} ")
-    assert [flag for flag in FLAGS[command] if flag not in text.replace(",", " ").split()] == []
-    assert text.count(f"headgate advice {command} ") >= 2
 
 
 @pytest.mark.parametrize(
@@ -224,13 +203,6 @@ def test_an_unreachable_origin_is_reported_with_its_retry_after(run, origin):
     assert said.out.decode() == f"{origin.url}: status 503: the server is unavailable; ask again in 120 s\n"
 
 
-def test_the_output_without_json_is_a_sentence(run, origin):
-    origin.answer(HALF)
-    told = run("fetch", origin.url, "--identity", IDENTITY)
-    assert (told.code, told.err) == (0, "")
-    assert told.out.decode() == f"{origin.url}: a fraction of 0.5 is wanted; ask again in 1800 s\n"
-
-
 def test_check_of_an_origin_includes_its_response_fields(run, origin):
     origin.answer(HALF, headers=[*TYPE, ["Cache-Control", "max-age=63072000"]])
     told = run("check", origin.url, "--json")
@@ -308,9 +280,3 @@ def test_the_media_type_of_a_file_is_checked_only_with_content_type(run):
     assert report.code == 1
     assert [finding["code"] for finding in report.json["findings"]] == ["media_type"]
     assert report.json["conforming"] is None
-
-
-def test_what_is_read_is_a_sentence(run):
-    disallowed = run("check", "-", stdin=b'[{"user_agent":"*","disallow":true}]').out
-    assert b"prefetch proxies read: traffic is disallowed" in disallowed
-    assert b"prefetch proxies read: no advice" in run("check", "-", stdin=b"{}").out

@@ -78,11 +78,3 @@ def test_on_a_terminal_frames_are_one_line_that_changes(monkeypatch, capsys):
 def test_a_frame_is_one_line(frame, line):
     assert line in demo.frame_line(frame)
     assert ("advice" in demo.frame_line(frame)) == (frame.fraction is not None)
-
-
-@pytest.mark.parametrize(("part", "color"), [(0.99, "32"), (0.95, "33"), (0.9, "33"), (0.89, "31")])
-def test_the_colour_is_that_of_the_people_served(monkeypatch, part, color):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    line = demo.result_line(PhaseResult("calm", 50.0, 100.0, 50.0, part, 100, None))
-    assert f"\x1b[{color}mpeople" in line
-    assert line.endswith("no advice")

@@ -21,13 +21,6 @@ def names(folder):
     return sorted(file.name for file in folder.iterdir())
 
 
-def test_help_names_both_sides(headgate):
-    said = headgate("keys", "--help")
-    assert (said.code, said.err) == (0, "")
-    assert b"headgate master --curve-key" in said.out
-    assert b"headgate serve --curve-key" in said.out
-
-
 def test_pair_is_written_and_read_back(run, tmp_path):
     folder = tmp_path / "new" / "folder"
     said = run("-o", folder)
@@ -36,16 +29,6 @@ def test_pair_is_written_and_read_back(run, tmp_path):
     assert pair.public == read_public_key(str(folder / "public.key"))
     assert read_allowed_keys(str(folder / "public.key")).keys() == {pair.public}
     assert names(folder) == ["public.key", "secret.key"]
-
-
-def test_output_explains_the_files_and_the_next_commands(run, tmp_path):
-    said = run("-o", tmp_path)
-    key, text = read_public_key(str(tmp_path / "public.key")), said.out.decode()
-    assert f"{tmp_path}/secret.key: the secret key" in text
-    assert f"{tmp_path}/public.key: the public key {key.decode()}" in text
-    assert f"headgate master --curve-key {tmp_path}/secret.key --curve-allow allowed.keys" in text
-    assert f"headgate serve --curve-key {tmp_path}/secret.key --curve-server" in text
-    assert read_key_pair(str(tmp_path / "secret.key")).secret.decode() not in text
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])

@@ -23,14 +23,6 @@ def test_sizes_have_four_digits_at_most(count, text):
     assert format_size(count) == text
 
 
-@pytest.mark.parametrize("lines", [[f"{number}\n" for number in range(10_000)], [b"%d\n" % n for n in range(10_000)]])
-def test_lines_are_written_in_batches(lines):
-    shown = []
-    print_in_batches(iter(lines), shown.append)
-    assert len(shown) < 10
-    assert lines[0][:0].join(shown) == lines[0][:0].join(lines)
-
-
 def test_a_batch_is_written_when_it_has_the_size():
     shown = []
     print_in_batches(iter(["a\n", "b\n", "c" * 10 + "\n", "d\n"]), shown.append, size=4)

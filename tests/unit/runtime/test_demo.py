@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from headgate.agent import RetryLater
-from headgate.config import Address, check
-from headgate.errors import FetchError
-from headgate.runtime.demo import PHASES, Agent, Client, Tally, counts, frame, gate_configuration, phase_result
+from headgate.config import Address
+from headgate.runtime.demo import PHASES, Agent, Client, Tally, phase_result
 from headgate.runtime.demo_origin import DemoOrigin
 
 HERE = Address("127.0.0.1", 1)
@@ -23,11 +22,6 @@ def tally(offered, sent, *waits, lost=0):
     return made
 
 
-def test_the_phases_fill_the_time_and_the_overload_is_ten_times_the_capacity():
-    assert sum(phase.part for phase in PHASES) == pytest.approx(1.0)
-    assert [phase.people + phase.agents for phase in PHASES] == [0.5, 10.0, 10.0, 10.0, 0.5]
-
-
 def test_the_figures_of_a_phase_are_rates_and_lost_requests_count_as_the_deadline():
     people = tally(100, 90, *([0.1] * 50), *([0.3] * 48), lost=2)
     found = phase_result(PHASES[0], 2.0, {"people": people, "agents": tally(40, 20, 0.2)}, 0.5)
@@ -37,21 +31,6 @@ def test_the_figures_of_a_phase_are_rates_and_lost_requests_count_as_the_deadlin
     assert one.people_p99_ms == 100
     none = phase_result(PHASES[0], 1.0, {"people": tally(0, 0), "agents": tally(0, 0)}, None)
     assert (none.people_served, none.people_p99_ms) == (1.0, 0)
-
-
-def test_a_frame_has_what_happened_since_the_last_one():
-    before = counts({"people": tally(10, 10, 0.1, lost=1), "agents": tally(5, 4, 0.1)})
-    after = counts({"people": tally(14, 14, 0.1, 0.1, lost=4), "agents": tally(25, 8, 0.1, 0.2)})
-    found = frame(PHASES[1], 9.0, (3.0, 5.0), (before, after), None)
-    assert found == (PHASES[1], 5.0, 9.0, 12.0, 4.0, 1.0, 0.25, None)
-    assert frame(PHASES[1], 9.0, (3.0, 5.0), (after, after), 0.5).people_served == 1.0
-
-
-@pytest.mark.parametrize("seconds", [10.0, 120.0, 3600.0])
-def test_the_configuration_of_the_gate_is_valid(seconds):
-    tree = gate_configuration(seconds, HERE)
-    check(tree)
-    assert tree.advice.max_age == max(1, round(seconds / 15))
 
 
 CLIENTS = []
@@ -120,20 +99,6 @@ def test_a_client_keeps_its_connection_and_drops_one_that_was_given_up():
         assert (await person.get("/"))[0] == 200
 
     with_origin(scenario, workers=1, service_time=0.1)
-
-
-def test_a_lost_connection_is_a_failed_request():
-    async def scenario(origin, address):
-        person = client(0, address)
-        waiting = asyncio.create_task(person.get("/"))
-        await asyncio.sleep(0.1)
-        await origin.close()
-        with pytest.raises((FetchError, OSError)):
-            await waiting
-        with pytest.raises(OSError):  # noqa: PT011  # refused or reset
-            await person.get("/")
-
-    with_origin(scenario, workers=1, service_time=5.0)
 
 
 def test_an_agent_fetches_advice_before_its_first_request_and_obeys_retry_after():

@@ -53,21 +53,6 @@ def test_a_bus_without_keys_beyond_loopback_is_logged():
     assert ready.startswith("ready tcp://0.0.0.0:")
 
 
-def test_reload_names_the_key_that_needs_a_restart():
-    messages = run(reading(text(), text(listen="127.0.0.1:1")), reload)
-    assert messages[-1] == "headgate: headgate.toml read again; a restart is needed for master.listen"
-
-
-def test_reload_without_a_file_changes_nothing():
-    async def steps(lifecycle):
-        before = master_of(lifecycle)
-        await reload(lifecycle)
-        assert master_of(lifecycle) is before
-
-    messages = run(reading(text(), text("1/min"), file=None), steps)
-    assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
-
-
 def test_counts_are_the_sums_of_all_domains():
     async def steps(lifecycle):
         account(master_of(lifecycle))

@@ -68,14 +68,6 @@ async def reload(lifecycle: Lifecycle, _port: int) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_the_ready_line_is_last_and_has_the_address_only(log: list[str]) -> None:
-    run(plain(brand="A \u202e Brand"))
-    first, ready = log
-    assert first == "headgate: brand A-\\u202e-Brand workers 1 admin none"
-    assert ready.startswith("ready http://127.0.0.1:")
-    assert not ready.endswith(":0")
-
-
 def test_a_self_signed_certificate_is_announced(log: list[str]) -> None:
     run(plain(plaintext=False, self_signed=True))
     assert log[0].startswith("headgate: self-signed certificate, for trying it out")
@@ -87,14 +79,6 @@ def test_plaintext_is_refused_where_others_could_read_it(log: list[str]) -> None
         run(plain(listen="0.0.0.0:0"))
     run(plain(listen="0.0.0.0:0", insecure=True))
     assert log[-1].startswith("ready http://0.0.0.0:")
-
-
-def test_a_reload_names_the_keys_that_need_a_restart(log: list[str]) -> None:
-    run(plain(), plain(brand="Other", max_tunnels=11), steps=reload)
-    assert log[-1] == (
-        "headgate: the certificate and the token keys read again; "
-        "a restart is needed for proxy.brand, proxy.max_tunnels"
-    )
 
 
 # The supervisor of several workers.

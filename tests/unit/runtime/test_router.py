@@ -11,7 +11,6 @@ from headgate.link.curve import new_key_pair
 from headgate.observe import RouterState
 from headgate.runtime.router import RouterServer, read_keys, require_masters
 from tests.unit.runtime import serving
-from tests.unit.runtime.serving import reload
 
 
 def text(*masters, listen="127.0.0.1:0", more=""):
@@ -31,17 +30,6 @@ def run(read, steps=None):
 
 def link_of(lifecycle):
     return lifecycle._server._link
-
-
-def test_reload_names_the_keys_that_need_a_restart():
-    messages = run(reading(text(), text(listen="127.0.0.1:1", more="insecure = true")), reload)
-    expected = "headgate: headgate.toml read again; a restart is needed for router.listen, router.insecure"
-    assert messages[-1] == expected
-
-
-def test_reload_without_a_file_changes_nothing():
-    messages = run(reading(text(), text("127.0.0.1:11"), file=None), reload)
-    assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
 
 
 def test_state_of_masters_and_domains():

@@ -1,6 +1,5 @@
 import gzip
 import zlib
-from importlib import import_module
 
 import pytest
 
@@ -187,21 +186,6 @@ def test_held_request_is_left_out_with_the_reason(web):
     assert sentence.startswith("left out https://a.example/1: https://a.example/* is held by its Retry-After")
 
 
-def test_default_courtesy_uses_headgates_name(monkeypatch):
-    made = []
-
-    class Recorded(Courtesy):
-        def __init__(self, *given, **options):
-            super().__init__(*given, **options)
-            made.append(self)
-
-    monkeypatch.setattr(import_module("headgate.agent.bundle.collection"), "Courtesy", Recorded)
-    assert list(collect([])) == []
-    (courtesy,) = made
-    assert (courtesy._state.max_delay, courtesy.retry.attempts) == (60.0, 2)
-    assert courtesy._state.sources[0] is not None
-
-
 ADVICE = "https://a.example/.well-known/traffic-advice"
 
 
@@ -308,11 +292,6 @@ def test_user_agent_is_sent_and_cookies_are_not_kept(library, monkeypatch):
     assert USER_AGENT.startswith("headgate/")
 
 
-def test_arguments_of_other_types_are_refused():
-    with pytest.raises(ConfigurationError, match=r"^collect needs a list of URLs, got 'https://a.example/'$"):
-        collect("https://a.example/")
-
-
 def listed(tmp_path, content):
     path = tmp_path / "urls.txt"
     path.write_bytes(content)
@@ -347,14 +326,3 @@ def test_invalid_line_is_named(tmp_path, line, why):
     with pytest.raises(ConfigurationError, match=rf"urls\.txt, line 3: .*{why}") as refused:
         listed(tmp_path, b"https://a.example/\n\n" + line)
     assert len(str(refused.value)) < 400
-
-
-@pytest.mark.parametrize("content", [b"", b"# nothing\n\n"])
-def test_empty_list_is_an_error(tmp_path, content):
-    with pytest.raises(ConfigurationError, match="contains no URL"):
-        listed(tmp_path, content)
-
-
-def test_unreadable_list_is_an_error(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file"):
-        read_url_list(tmp_path / "missing")

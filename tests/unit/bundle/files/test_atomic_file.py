@@ -93,14 +93,6 @@ def test_target_of_a_symbolic_link_is_replaced(tmp_path):
         assert (tmp_path / "folder" / "out").read_bytes() == WHOLE
 
 
-def test_leftover_temporary_file_is_not_touched(tmp_path):
-    leftover = tmp_path / f".headgate-{os.getpid()}-0.part"
-    leftover.write_bytes(b"theirs")
-    write(tmp_path / "out")
-    assert leftover.read_bytes() == b"theirs"
-    assert (tmp_path / "out").read_bytes() == WHOLE
-
-
 def test_named_pipe_is_written_as_a_stream(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     received = []
@@ -136,15 +128,6 @@ def test_failure_does_not_write_buffered_pieces_to_a_stream():
     with pytest.raises(ZeroDivisionError):
         write_and_fail(stream, b"gathered")
     assert stream.getvalue() == b""
-
-
-def test_errors_of_a_stream_are_not_converted():
-    class Broken(io.BytesIO):
-        def write(self, piece):
-            raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        write(Broken())
 
 
 def test_small_pieces_are_joined():
@@ -188,12 +171,3 @@ def test_unusable_target_paths_are_refused(tmp_path):
         check_target(tmp_path)
     with pytest.raises(ConfigurationError, match="does not exist"):
         check_target(tmp_path / "gone" / "out")
-
-
-def test_caller_may_reuse_its_buffer():
-    target, buffer = io.BytesIO(), bytearray(5)
-    with open_output(target, 10) as output:
-        for content in (b"first", b"other"):
-            buffer[:] = content
-            output.put(memoryview(buffer))
-    assert target.getvalue() == b"firstother"

@@ -122,11 +122,6 @@ class TestReload:
             asyncio.run(gate.reload(configuration(tree(more="identify = 'header:'"))))
         assert gate.tree == tree()
 
-    def test_keys_that_need_a_restart_are_kept(self):
-        gate = new_gate()
-        asyncio.run(gate.reload(configuration(tree(more="workers = 3"))))
-        assert gate.tree.gate.workers == 1
-
 
 def test_longest_holds_are_found_with_pauses_for_requests():
     """One request for the state looked at every hold: half a second at a million."""

@@ -44,14 +44,6 @@ def _admin_address_in_use(monkeypatch):
     monkeypatch.setattr(module, "start_admin", refuse)
 
 
-def test_ready_line_is_last_and_has_the_address_only():
-    messages = run(options(configured()))
-    assert messages[0] == "headgate: origin http://127.0.0.1:9 master embedded workers 1 admin none"
-    assert messages[1].startswith("ready http://127.0.0.1:")
-    assert not messages[1].endswith(":0")
-    assert len(messages) == 2
-
-
 def test_secret_key_that_every_user_can_read_is_logged(tmp_path):
     secret = tmp_path / "secret.key"
     secret.write_bytes(new_key_pair().secret_file())
@@ -83,11 +75,6 @@ def test_reload_names_the_file_and_the_keys_that_need_a_restart():
     assert messages[-1] == "headgate: gate.toml read again; a restart is needed for gate.workers"
     messages = run(GateOptions(lambda: (configured(), None)), reload)
     assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
-
-
-def test_invalid_reload_is_logged():
-    messages = run(options(configured(), configured(identify="header:")), reload)
-    assert messages[-1].endswith("; the configuration in force stays as it is")
 
 
 def test_reload_checks_bundles_in_a_thread(monkeypatch):
