@@ -59,4 +59,4 @@ if ! cmp -s "$lock" "$node/installed"; then
     cp "$lock" "$node/installed"
 fi
 echo "servers: nginx and its Lua module, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs"
-echo "and Node.js with wbn, wbn-sign and zeromq are there."
+echo "and Node.js with its packages are there."

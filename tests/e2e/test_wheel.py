@@ -37,7 +37,7 @@ PROGRAMS = {
     "requests": "import headgate.agent.requests",
     "robots": "import headgate.agent.robots",
     "scrapy": "import headgate.agent.scrapy",
-    "sign": "import headgate.bundle.signing.subset_verifier, headgate.bundle.signing.keys",
+    "sign": "import headgate.bundle.signing.subset_verifier, headgate.bundle.signing.keys, headgate.identity",
     "uvloop": "import uvloop",
 }
 """What needs each extra."""

@@ -4,7 +4,6 @@ The site and its proxies share the secret of each key, and sign with HMAC-SHA256
 tokens, are written in base64url. The member `max_ttl`, in seconds, is headgate's own.
 """
 
-import base64
 import hmac
 import json
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headgate.errors import ConfigurationError
+from headgate.http.base64url import decode_base64url, encode_base64url
 
 DEFAULT_MAX_TTL: Final = 86_400
 """Maximum lifetime of a token in seconds, unless its key sets another: one day."""
@@ -29,21 +29,6 @@ MAX_TTL: Final = 7 * 86_400
 
 MAX_KEY_FILE_SIZE: Final = 65_536
 """Maximum bytes of a key file; a caller needs to read at most one byte more."""
-
-
-def encode_base64url(content: bytes) -> str:
-    """Encode bytes as base64url without padding (RFC 4648, section 5)."""
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
-
-
-def decode_base64url(text: str) -> bytes | None:
-    """Decode base64url without padding; None for malformed text and for a non-canonical encoding."""
-    try:
-        content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        return None
-    # Python's decoder skips characters outside the alphabet and ignores unused bits of the last character.
-    return content if encode_base64url(content) == text else None
 
 
 class Key:

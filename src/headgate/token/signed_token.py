@@ -14,8 +14,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from headgate.errors import ConfigurationError
+from headgate.http.base64url import decode_base64url, encode_base64url
 from headgate.http.url import serialised_origin
-from headgate.token.keys import Key, decode_base64url, encode_base64url
+from headgate.token.keys import Key
 
 Reason: TypeAlias = Literal["token_missing", "token_invalid", "token_expired", "token_replayed", "tokens"]
 """Why a token is refused. The first four concern the token; "tokens" means that the proxy cannot determine whether the

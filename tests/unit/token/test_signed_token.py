@@ -4,8 +4,8 @@ from functools import partial
 import pytest
 
 from headgate.errors import ConfigurationError
+from headgate.http.base64url import encode_base64url
 from headgate.token import Checker, Key, ValidToken, mint, new_key, signed_token
-from headgate.token.keys import encode_base64url
 from headgate.token.signed_token import (
     MAX_TOKEN_LENGTH,
     TokenHeader,
