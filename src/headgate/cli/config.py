@@ -9,8 +9,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,12 +18,12 @@ import click
 import msgspec
 
 from headgate.cli.output import format_count, printable
-from headgate.cli.params import Parsed, number, whole_number, whole_number_or
+from headgate.cli.params import Parsed
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
-from headgate.config.environment import Setting, read_environment
+from headgate.config.environment import Setting, parse_value, read_environment
 from headgate.config.file import field_docs
-from headgate.config.key_types import find_key, takes_list, union_members, unwrap
+from headgate.config.key_types import find_key, takes_list, union_members, unwrap, value_at
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
 from headgate.config.toml_reader import parse_toml, read_text
@@ -34,7 +34,6 @@ DEFAULT_FILE = "headgate.toml"
 """The file that is read by default, if it is in the working directory."""
 _FIRST_SENTENCE = re.compile(r".*?[.](?=\s|$)", re.DOTALL)
 _KEY = re.compile(r"`(\w+)`")
-_LARGE = 2**53
 CONFIG: Callable[..., Any] = click.option(
     "--config",
     "file",
@@ -146,25 +145,19 @@ def show_file(named: str | None, file: str | None) -> None:
     click.echo(show(tree, _origins(name, environment())), nl=False)
 
 
-def _origins(name: str | None, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """Return where the value of each key comes from, as the document of a file."""
-    found: dict[str, Any] = {}
-    if name is not None:
-        document = parse_toml(read_text(name, advice="name a readable file"), name)
-        if isinstance(document.get("advice"), list):
-            document["advice"] = {"entry": document["advice"]}
-        found = _replace_values(document, printable(name))
-    for path, setting in settings.items():
-        *tables, key = path.split(".")
-        reduce(lambda table, name: table.setdefault(name, {}), tables, found)[key] = setting.variable
-    return found
+def _origins(name: str | None, settings: Mapping[str, Setting]) -> Callable[[str], str]:
+    """Return the function that tells where the value of the key at a path comes from; empty for a default."""
+    document = {} if name is None else parse_toml(read_text(name, advice="name a readable file"), name)[0]
 
+    def origin_of(path: str) -> str:
+        if path in settings:
+            return settings[path].variable
+        with suppress(LookupError):
+            value_at(document, path)
+            return printable(name or "")
+        return ""
 
-def _replace_values(value: Any, name: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _replace_values(member, name) for key, member in value.items()}
-    is_tables = isinstance(value, list) and value and isinstance(value[0], dict)
-    return [_replace_values(member, name) for member in value] if is_tables else name
+    return origin_of
 
 
 @config.command("schema")
@@ -274,7 +267,7 @@ def _config_option(path: str, flag: str, type_: click.ParamType[Any] | None) -> 
         return click.option(*names, is_flag=True, default=None, help=text)
     return click.option(
         *names,
-        type=type_ or _param_type(kind, extras),
+        type=type_ or _param_type(path, kind, extras, is_list=is_list),
         metavar=_metavar(kind, extras),
         multiple=is_list,
         callback=(lambda _context, _option, texts: texts[0] if len(texts) == 1 else texts) if is_text_or_list else None,
@@ -318,31 +311,20 @@ def _metavar(kind: Any, extras: tuple[Any, ...]) -> str | None:
     return metavar or ("N" if kind is int else None)
 
 
-def _param_type(kind: Any, extras: tuple[Any, ...]) -> click.ParamType[Any]:
-    if int in (members := dict(map(unwrap, union_members(kind)))):
-        word = next(get_args(one)[0] for one in members if one is not int)
-        return Parsed("number", whole_number_or(word, int(members[int][0].le)))
-    limits = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), msgspec.Meta())
+def _param_type(path: str, kind: Any, extras: tuple[Any, ...], *, is_list: bool) -> click.ParamType[Any]:
+    """Return the type of an option for the key at `path`, or for a member of the list that it is."""
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
-    if kind is int:
-        maximum = int(limits.le or _LARGE)
-        return Parsed("integer", whole_number(int(limits.ge or 0), maximum if maximum < _LARGE else None))
-    if kind is float:
-        assert limits.ge is not None
-        assert limits.le is not None
-        return Parsed("number", number("a number", limits.ge, limits.le))
     parse = next((extra.parse for extra in extras if isinstance(extra, Format)), None)
-    return click.STRING if parse is None else Parsed("text", _text_parser(parse))
+    if kind is str and parse is None:
+        return click.STRING
 
-
-def _text_parser(parse: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a function that checks a text with `parse` and returns the text itself."""
-
-    def checked(text: str) -> str:
+    def value_of(text: str) -> Any:
         if not text and parse is not parse_optional_address:
             raise ConfigurationError("empty; give a value, or leave the option out")
-        parse(text)
-        return text
+        try:
+            return parse_value(path, [text])[0] if is_list else parse_value(path, text)
+        except ConfigurationError as error:
+            raise ConfigurationError(str(error).partition(": ")[2]) from None
 
-    return checked
+    return Parsed({int: "integer", str: "text"}.get(kind, "number"), value_of)

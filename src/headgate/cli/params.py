@@ -66,20 +66,6 @@ def whole_number(minimum: int = 0, maximum: int | None = None) -> Callable[[str]
     return parse
 
 
-def whole_number_or(word: str, maximum: int) -> Callable[[str], int | str]:
-    """Return a parser of whole numbers from 0 to `maximum`, or of one word."""
-    parse_number = whole_number(0, maximum)
-
-    def parse(text: str) -> int | str:
-        try:
-            return word if text == word else parse_number(text)
-        except ConfigurationError:
-            expected = f"{word!r} or a whole number from 0 to {maximum:,}"
-            raise ConfigurationError(f"must be {expected}, got {text!r}") from None
-
-    return parse
-
-
 def _parse_address(text: str) -> str:
     from headgate.config import Address
 

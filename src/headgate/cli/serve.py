@@ -7,9 +7,8 @@ import click
 from msgspec.structs import replace
 
 from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, environment, given
-from headgate.cli.params import RULE, Parsed
+from headgate.cli.params import RULE
 from headgate.config import Configuration, DomainSection
-from headgate.config.origin_section import OriginUrl
 from headgate.errors import ConfigurationError
 
 _KEYS: Final = (
@@ -35,11 +34,6 @@ _KEYS: Final = (
     *LOG_KEYS,
 )
 """The keys that have a flag."""
-
-
-def _parse_origin(text: str) -> str:
-    OriginUrl.parse(text)
-    return text
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
 @click.command()
 @CONFIG
 @click.option("--demo", is_flag=True, help="Start a sample origin behind the gate, and print commands to try.")
-@config_options(*_KEYS, origin=Parsed("URL", _parse_origin))
+@config_options(*_KEYS)
 @click.option(
     "--rule",
     "rules",

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, get_origin
 
 import msgspec
 
-from headgate.config.key_types import find_key, is_list_of_tables, takes_list, unwrap
+from headgate.config.key_types import is_list_of_tables, kind_at, takes_list, unwrap
 from headgate.config.toml_reader import convert_document, read_text
 from headgate.config.tree import Configuration
 from headgate.config.validation import check_texts
@@ -77,15 +77,24 @@ def _paths(table: Any, prefix: str) -> Iterator[str]:
 
 def _parse(path: str, variable: str, text: str) -> Any:
     """Return the value of the key at `path`; raises `ConfigurationError`, which names the variable."""
-    kind, _ = unwrap(find_key(path)[1].type)
-    document: Any = text
+    kind, _ = unwrap(kind_at(path))
+    given: str | list[str] = text
     if takes_list(kind) and ("," in text or get_origin(kind) is tuple):
-        document = [one.strip() for one in text.split(",") if one.strip()]
-    for name in reversed(path.split(".")):
-        document = {name: document}
+        given = [one.strip() for one in text.split(",") if one.strip()]
     try:
-        tree = convert_document(document, Configuration, strict=False)
-        check_texts(tree)
+        return parse_value(path, given)
     except ConfigurationError as error:
         raise ConfigurationError(str(error).replace(path, variable, 1)) from None
+
+
+def parse_value(path: str, given: str | list[str]) -> Any:
+    """Return the value of the key at `path` for a text, or a list of texts, of the environment or of an option.
+
+    Raises `ConfigurationError`, which begins with the path.
+    """
+    document: Any = given
+    for name in reversed(path.split(".")):
+        document = {name: document}
+    tree = convert_document(document, strict=False)
+    check_texts(tree)
     return attrgetter(path)(tree)

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from headgate.config.key_types import is_list_of_tables
-from headgate.config.toml_reader import convert_document, nearest_key, parse_toml, read_text, unknown_keys
+from headgate.config.toml_reader import convert_document, parse_toml, read_text
 from headgate.config.tree import Configuration
 from headgate.config.validation import check
 from headgate.errors import ConfigurationError
@@ -38,16 +38,9 @@ def read(path: str | Path) -> Configuration:
 
 def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
     """Parse the text of a file; errors call the file `name`."""
-    document = parse_toml(text, name)
-    is_list = isinstance(document.get("advice"), list)
-    if is_list:
-        document["advice"] = {"entry": document["advice"]}
+    document, is_list = parse_toml(text, name)
     try:
-        for path, key, valid in unknown_keys(document, Configuration):
-            headings = _headings(key)
-            hint = f"it belongs under {' or '.join(headings)}" if headings else nearest_key(key, valid)
-            raise ConfigurationError(f"{path}: unknown key; {hint}")
-        tree = convert_document(document, Configuration)
+        tree = convert_document(document)
         check(tree)
     except ConfigurationError as error:
         # Errors name keys as they are written in the file.
@@ -56,35 +49,18 @@ def parse(text: str, *, name: str = "headgate.toml") -> Configuration:
     return tree
 
 
-def _headings(key: str) -> list[str]:
-    """Return the headings of the tables that have a key of this name, as written in TOML."""
-    found = []
-    for section in msgspec.structs.fields(Configuration):
-        is_list = is_list_of_tables(section.type)
-        kind = get_args(section.type)[0] if is_list else section.type
-        if key in {field.encode_name for field in msgspec.structs.fields(kind)}:
-            found.append(f"[[{section.name}]]" if is_list else f"[{section.name}]")
-        found += [
-            f"[[{section.name}.{inner.name}]]"
-            for inner in msgspec.structs.fields(kind)
-            if is_list_of_tables(inner.type) and key in get_args(inner.type)[0].__struct_fields__
-        ]
-    return found
-
-
-def show(tree: Configuration, origins: Mapping[str, Any] | None = None) -> str:
+def show(tree: Configuration, origin_of: Callable[[str], str] = lambda _path: "") -> str:
     """Write `tree` as a whole file: every key with its value, below its documentation; credentials as ***.
 
     Of a list of tables that is empty, one table is written with its defaults, commented out with `#` and no space.
-    A value that `origins` has a text for, in the place of the value in a document, is followed by that
-    text.
+    A value is followed by what `origin_of` returns for its path, such as domain[0].name, if that is not empty.
     """
-    lines = _table("", tree, origins or {})
+    lines = _table("", tree, origin_of)
     kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
     return "\n".join(kept).strip() + "\n"
 
 
-def _table(path: str, table: msgspec.Struct, origins: Mapping[str, Any]) -> list[str]:
+def _table(path: str, table: msgspec.Struct, origin_of: Callable[[str], str]) -> list[str]:
     """Write a table: its plain keys first, then the tables inside it, as TOML requires."""
     docs = field_docs(type(table))
     table = _hide_credential(table) if isinstance(table, Conditions) else table
@@ -92,17 +68,17 @@ def _table(path: str, table: msgspec.Struct, origins: Mapping[str, Any]) -> list
     inner: list[str] = []
     for field in msgspec.structs.fields(table):
         name, value = field.encode_name, getattr(table, field.name)
-        where, origin = f"{path}.{name}" if path else name, origins.get(name)
+        where = f"{path}.{name}" if path else name
         if isinstance(value, msgspec.Struct) and not isinstance(value, Conditions):
-            inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value, origin or {})]
+            inner += ["", *_comment(docs[name]), f"[{where}]", *_table(where, value, origin_of)]
         elif is_list_of_tables(field.type):
             inner += ["", *_comment(docs[name])]
             for index, member in enumerate(value):
-                inner += [f"[[{where}]]", *_table(where, member, origin[index] if origin else {}), ""]
+                inner += [f"[[{where}]]", *_table(f"{where}[{index}]", member, origin_of), ""]
             if not value:
                 inner += [f"#[[{where}]]", *_defaults(get_args(field.type)[0])]
         else:
-            note = f"  # {origin}" if isinstance(origin, str) else ""
+            note = f"  # {origin}" if (origin := origin_of(where)) else ""
             plain += [*_comment(docs[name]), f"{name} = {_literal(_hide_password(value))}{note}"]
     return plain + inner
 

@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from headgate.config.advice_section import AdviceSection
-from headgate.config.origin_section import OriginSection
+from headgate.config.origin_section import OriginSection, check_origin
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
     ConfigSection,
@@ -210,7 +210,7 @@ class Gate(ConfigSection, frozen=True):
     listen: Annotated[str | tuple[str, ...], Format("ADDRESS", check_listener)] = "127.0.0.1:8080"
     """Address that clients connect to: HOST:PORT, [::]:PORT, *:PORT for both families, or unix:PATH. Port 0 takes a
     free port. With a certificate, all use TLS; [[listener]] has more settings."""
-    origin: Annotated[str | tuple[str, ...], Format("URL")] = ""
+    origin: Annotated[str | tuple[str, ...], Format("URL", check_origin)] = ""
     """URL of the origin to forward to: http://HOST:PORT, https://HOST:PORT or unix:/path. Several URLs share the
     requests; [[origin]] has more settings of each."""
     admin: ListenOrNone = "127.0.0.1:8090"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from headgate.config.advice_section import check_advice
-from headgate.config.origin_section import OriginUrl, check_origins
+from headgate.config.origin_section import check_origins
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import UNIX, Address, Format
 from headgate.config.toml_reader import convert_document
@@ -26,12 +26,10 @@ _SERVER_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_](
 
 def check(tree: Configuration) -> None:
     """Check a tree from a file or from flags; raises `ConfigurationError` for the first invalid value."""
-    convert_document(msgspec.to_builtins(tree), Configuration)  # values from flags have not been through msgspec
+    convert_document(msgspec.to_builtins(tree))  # values from flags have not been through msgspec
     check_texts(tree)
     if tree.gate.master != "embedded":
         _check_text("gate.master", _check_masters, *as_tuple(tree.gate.master))
-    for url in as_tuple(tree.gate.origin):
-        _check_text("gate.origin", OriginUrl.parse if url else str, url)
     fail_if(
         tree.origin and tree.gate.origin,
         f"gate.origin: {tree.gate.origin!r} is set beside [[origin]]; list all origins in one of them",

@@ -195,7 +195,7 @@ def test_show_says_where_each_value_comes_from(headgate, file, monkeypatch):
     assert ran.err == ("headgate: warning: HEADGATE_GATE_DRAN: unknown variable; did you mean HEADGATE_GATE_DRAIN?\n")
     notes = {line.split(" = ")[0]: line.partition("  # ")[2] for line in ran.lines if "  # " in line}
     assert notes == {"response": "HEADGATE_GATE_TIMEOUTS_RESPONSE"} | dict.fromkeys(
-        ("listen", "idle", "user_agent", "name"), str(file)
+        ("listen", "idle", "user_agent", "name", "not"), str(file)
     )
     file.write_bytes(ran.out)  # the output is a configuration
     assert headgate("config", "check", file).code == 0

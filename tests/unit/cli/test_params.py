@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from headgate.cli.params import ADDRESS, COUNT, RULE, SECONDS, header_option, number, whole_number, whole_number_or
+from headgate.cli.params import ADDRESS, COUNT, RULE, SECONDS, header_option, number, whole_number
 from headgate.errors import ConfigurationError
 from headgate.http.fields import join_fields
 
@@ -14,8 +14,6 @@ NUMBERS = [
     (number("a number", 0.5, 2), "2", 2.0),
     (whole_number(), "0", 0),
     (whole_number(1, 256), "256", 256),
-    (whole_number_or("learned", 9), "9", 9),
-    (whole_number_or("learned", 9), "learned", "learned"),
 ]
 OUT_OF_RANGE = [
     (number("a number"), "-1", "must be a number of at least 0, got '-1'"),
@@ -25,7 +23,6 @@ OUT_OF_RANGE = [
     (whole_number(1, 65_535), "0", "must be a whole number from 1 to 65,535, got '0'"),
     (whole_number(1, 65_535), "65536", "must be a whole number from 1 to 65,535, got '65536'"),
     (whole_number(-5), "x", "must be a whole number of at least -5, got 'x'"),
-    (whole_number_or("learned", 1000), "auto", "must be 'learned' or a whole number from 0 to 1,000, got 'auto'"),
 ]
 
 

@@ -52,5 +52,5 @@ def test_the_default_freshness_follows_the_mode():
 
 def test_a_max_age_that_the_response_cannot_have_is_an_error():
     """Cache-Control has whole seconds: agents would obey the advice for another time than is expected."""
-    with pytest.raises(ConfigurationError, match=r"advice\.max_age: expected a whole number, got "):
+    with pytest.raises(ConfigurationError, match=r"advice\.max_age: expected a whole number from 0 to 172,800, got "):
         parse("[advice]\nmax_age = 1.5")

@@ -39,13 +39,13 @@ def test_a_variable_sets_its_key(tmp_path, variable, text, path, value):
 @pytest.mark.parametrize(
     ("variable", "text", "message"),
     [
-        ("GATE_WORKERS", "x", ": expected a whole number, got a text 'x'"),
-        ("GATE_WORKERS", "999", ": expected a whole number <= 256, got '999'"),
+        ("GATE_WORKERS", "x", ": expected a whole number from 1 to 256, got 'x'"),
+        ("GATE_WORKERS", "999", ": expected a whole number from 1 to 256, got '999'"),
         ("GATE_LOOP", "z", ": expected one of auto, uvloop, asyncio, got 'z'"),
         ("GATE_ADMIN", "y", ": invalid address 'y'; expected HOST:PORT"),
-        ("PROXY_PLAINTEXT", "maybe", ": expected true or false, got a text 'maybe'"),
-        ("PROXY_ALLOW_PORTS", "1,q", r"\[1\]: expected a whole number, got a text 'q'"),
-        ("LIMIT_CONCURRENCY_MAX", "", ": expected a number or 'learned', got ''"),
+        ("PROXY_PLAINTEXT", "maybe", ": expected true or false, got 'maybe'"),
+        ("PROXY_ALLOW_PORTS", "1,q", r"\[1\]: expected a whole number from 1 to 65,535, got 'q'"),
+        ("LIMIT_CONCURRENCY_MAX", "", ": expected a whole number from 0 to 1,000,000 or 'learned', got ''"),
         ("MASTER_STORE_FILE", "{folder}/absent", ": .*/absent: No such file or directory; name a readable file"),
         ("MASTER_STORE_FILE", "{folder}/binary", ": .*/binary: byte 0 is not UTF-8"),
         ("GATE_WORKERS_FILE", "{secret}", ": expected a whole number"),

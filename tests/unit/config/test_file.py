@@ -119,9 +119,7 @@ def test_changes_of_domains_name_what_is_forgotten():
 
 
 def test_a_text_in_place_of_a_list_of_tables_is_an_error_with_the_heading():
-    with pytest.raises(
-        ConfigurationError, match=r"origin: expected a list, got a text 'http://a'; write \[\[origin\]\]"
-    ):
+    with pytest.raises(ConfigurationError, match=r"origin: expected a list, got 'http://a'; write \[\[origin\]\]"):
         parse('origin = "http://a"')
 
 
