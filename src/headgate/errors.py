@@ -204,6 +204,12 @@ def fail_if(condition: object, message: str) -> None:
         raise ConfigurationError(message)
 
 
+def fail_any(*rules: tuple[object, str]) -> None:
+    """Raise `ConfigurationError` with the message of the first rule whose condition holds."""
+    for condition, message in rules:
+        fail_if(condition, message)
+
+
 def check_seconds(name: str, value: object) -> None:
     """Raise `ConfigurationError`, which names the argument, unless `value` is a non-negative number."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:

@@ -11,7 +11,7 @@ from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.advice_control import Entry, LawSettings
 from headgate.advice_control.law import MIN_FLOOR
 from headgate.config.section import ConfigSection, Format
-from headgate.errors import ConfigurationError, RuleError, fail_if
+from headgate.errors import ConfigurationError, RuleError, fail_any, fail_if
 from headgate.limit import Rule
 
 AUTO: Final = "auto"
@@ -117,25 +117,41 @@ def check_advice(section: AdviceSection, domains: tuple[str, ...]) -> None:
     """Raise `ConfigurationError` for keys that do not go together; `domains` are the names of all domains."""
     for index, entry in enumerate(section.entry):
         where = f"advice.entry[{index}]"
-        fail_if(
-            not entry.user_agent.strip(),
-            f"{where}.user_agent: empty; expected a brand name, 'prefetch-proxy', or '*' for all agents",
-        )
-        fail_if(
-            entry.user_agent in [before.user_agent for before in section.entry[:index]],
-            f"{where}.user_agent: {entry.user_agent!r} appears twice; expected one entry for each name",
-        )
-        fail_if(
-            entry.is_automatic and not section.computes,
-            f"{where}.fraction: 'auto' needs advice.mode 'adaptive' or 'monitor', got {section.mode!r}",
-        )
-        fail_if(
-            entry.is_automatic and entry.disallow,
-            f"{where}: `disallow` excludes fraction 'auto'; expected only one of them",
+        fail_any(
+            (
+                not entry.user_agent.strip(),
+                f"{where}.user_agent: empty; expected a brand name, 'prefetch-proxy', or '*' for all agents",
+            ),
+            (
+                entry.user_agent in [before.user_agent for before in section.entry[:index]],
+                f"{where}.user_agent: {entry.user_agent!r} appears twice; expected one entry for each name",
+            ),
+            (
+                entry.is_automatic and not section.computes,
+                f"{where}.fraction: 'auto' needs advice.mode 'adaptive' or 'monitor', got {section.mode!r}",
+            ),
+            (
+                entry.is_automatic and entry.disallow,
+                f"{where}: `disallow` excludes fraction 'auto'; expected only one of them",
+            ),
         )
     _check_domains(section, domains)
-    if section.computes:
-        _check_computed(section)
+    fail_any(
+        (
+            section.computes and not section.capacity,
+            (
+                f"advice: mode {section.mode!r} needs `capacity`, the requests per second that the origin can serve;"
+                " expected a rate such as '500/s', or 'learned'"
+            ),
+        ),
+        (
+            section.computes and not any(entry.is_automatic for entry in section.entries),
+            (
+                f"advice: mode {section.mode!r} needs an entry with fraction 'auto'; add it to the entries whose "
+                "fraction is to be computed, or leave out all entries for the default ones"
+            ),
+        ),
+    )
 
 
 def _check_domains(section: AdviceSection, domains: tuple[str, ...]) -> None:
@@ -148,16 +164,3 @@ def _check_domains(section: AdviceSection, domains: tuple[str, ...]) -> None:
                 raise ConfigurationError(f"{where}: unknown domain {name!r}; expected one of: {known}")
             fail_if(name in seen, f"{where}: {name!r} belongs to an entry already; expected each domain once")
             seen.add(name)
-
-
-def _check_computed(section: AdviceSection) -> None:
-    fail_if(
-        not section.capacity,
-        f"advice: mode {section.mode!r} needs `capacity`, the requests per second that the origin can serve;"
-        " expected a rate such as '500/s', or 'learned'",
-    )
-    fail_if(
-        not any(entry.is_automatic for entry in section.entries),
-        f"advice: mode {section.mode!r} needs an entry with fraction 'auto'; add it to the entries whose fraction"
-        " is to be computed, or leave out all entries for the default ones",
-    )

@@ -17,7 +17,7 @@ from headgate.config.section import (
     check_socket_path,
     is_host,
 )
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_any, fail_if
 from headgate.http.h1 import is_host_and_port
 
 _PORTS: Final = {"http": 80, "https": 443}
@@ -151,16 +151,18 @@ def check_origins(origins: Sequence[OriginSection]) -> None:
                 url.scheme != "https" and getattr(origin, name) != getattr(default, name),
                 f"{where}.{name}: only for an https origin, got {origin.url!r}; expected https://… or no `{name}`",
             )
-        fail_if(bool(origin.cert) != bool(origin.key), f"{where}: a certificate needs its key; set `cert` and `key`")
-        fail_if(
-            not origin.verify and (origin.ca or origin.server_name),
-            f"{where}.verify: false checks nothing, but `ca` or `server_name` is set; remove one of them",
-        )
-        fail_if(
-            origin.host != "pass" and not is_host_and_port(origin.host.encode("utf-8", "replace")),
-            f"{where}.host: invalid host {origin.host!r}; expected pass, or a name such as 'app.example'",
-        )
-        fail_if(
-            origin.health and not re.fullmatch(r"/[!-\"$-~]*", origin.health),
-            f"{where}.health: invalid path {origin.health!r}; expected one such as '/healthz'",
+        fail_any(
+            (bool(origin.cert) != bool(origin.key), f"{where}: a certificate needs its key; set `cert` and `key`"),
+            (
+                not origin.verify and (origin.ca or origin.server_name),
+                f"{where}.verify: false checks nothing, but `ca` or `server_name` is set; remove one of them",
+            ),
+            (
+                origin.host != "pass" and not is_host_and_port(origin.host.encode("utf-8", "replace")),
+                f"{where}.host: invalid host {origin.host!r}; expected pass, or a name such as 'app.example'",
+            ),
+            (
+                origin.health and not re.fullmatch(r"/[!-\"$-~]*", origin.health),
+                f"{where}.health: invalid path {origin.health!r}; expected one such as '/healthz'",
+            ),
         )

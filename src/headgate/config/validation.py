@@ -11,11 +11,10 @@ import msgspec
 
 from headgate.config.advice_section import check_advice
 from headgate.config.origin_section import check_origins
-from headgate.config.proxy_section import Proxy
 from headgate.config.section import UNIX, Address, Format
 from headgate.config.toml_reader import convert_document
 from headgate.config.tree import Bus, Configuration, Gate, ListenerSection, Router, Sidecar
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_any, fail_if
 from headgate.http.conditions import as_tuple
 from headgate.limit import Domain
 
@@ -30,51 +29,94 @@ def check(tree: Configuration) -> None:
     check_texts(tree)
     if tree.gate.master != "embedded":
         _check_text("gate.master", _check_masters, *as_tuple(tree.gate.master))
-    fail_if(
-        tree.origin and tree.gate.origin,
-        f"gate.origin: {tree.gate.origin!r} is set beside [[origin]]; list all origins in one of them",
-    )
+    for name, section in (("master", tree.master), ("router", tree.router)):
+        _check_text(f"{name}.listen", _check_bus, section.listen)
+        _check_admin(name, section)
+    _check_text("router.master", _check_routed, *tree.router.masters)
+    fail_any(*_rules(tree))
     check_origins(tree.origins)
-    _check_certificate("gate.tls", tree.gate.tls.cert, tree.gate.tls.key)
     _check_listeners(tree)
     _check_names(tree)
-    _check_certificate("master", tree.master.rlqs_cert, tree.master.rlqs_key, "rlqs_")
-    _check_text("master.listen", _check_bus, tree.master.listen)
-    _check_text("router.listen", _check_bus, tree.router.listen)
-    _check_admin("master", tree.master)
-    _check_admin("router", tree.router)
-    _check_text("router.master", _check_routed, *tree.router.masters)
-    fail_if(
-        tree.router.listen in [address.removeprefix("tcp://") for address in tree.router.masters],
-        f"router.master: {tree.router.listen!r} is the address of this router; list the addresses of masters",
+    _check_domains(tree)
+    _check_charges(tree)
+    check_advice(tree.advice, tuple(section.name for section in tree.domain))
+    _check_sidecar(tree.sidecar)
+
+
+def _rules(tree: Configuration) -> Iterator[tuple[object, str]]:
+    """Yield what must not hold for keys of several tables, each with the message if it does."""
+    gate, master, router, limit = tree.gate, tree.master, tree.router, tree.limit.concurrency
+    for path, cert, key, prefix in (
+        ("gate.tls", gate.tls.cert, gate.tls.key, ""),
+        ("master", master.rlqs_cert, master.rlqs_key, "rlqs_"),
+        ("proxy", tree.proxy.cert, tree.proxy.key, ""),
+    ):
+        message = f"{path}: a certificate needs its key; set both `{prefix}cert` and `{prefix}key`"
+        yield bool(cert) != bool(key), message
+    for path, table, names in (
+        ("proxy", tree.proxy, ("cert", "self_signed", "plaintext")),
+        ("sidecar", tree.sidecar, ("nginx_lua", "auth_request", "haproxy")),
+    ):
+        given = [f"`{name}`" for name in names if getattr(table, name)]
+        yield len(given) > 1, f"{path}: {' and '.join(given)} exclude each other; set only one of them"
+    for path, several in (("gate", gate), ("sidecar", tree.sidecar)):
+        yield (
+            several.shard == "identifier" and len(several.masters) < _MIN_SHARDED_MASTERS,
+            (
+                f"{path}.shard: 'identifier' spreads a domain over several masters, got {len(several.masters)}; "
+                "list them in `master`, or leave `shard` out"
+            ),
+        )
+    yield from (
+        (
+            tree.origin and gate.origin,
+            f"gate.origin: {gate.origin!r} is set beside [[origin]]; list all origins in one of them",
+        ),
+        (
+            router.listen in [address.removeprefix("tcp://") for address in router.masters],
+            f"router.master: {router.listen!r} is the address of this router; list the addresses of masters",
+        ),
+        (
+            master.snapshot and master.store != "memory",
+            "master: a `store` keeps the histories that a `snapshot` would; set only one of them",
+        ),
+        (
+            limit.max == "learned" and limit.is_on and not limit.healthy_latency,
+            (
+                "limit.concurrency.healthy_latency: missing; a learned limit needs the mean seconds of a healthy "
+                "response, such as twice the usual latency: expected a line such as healthy_latency = 0.2"
+            ),
+        ),
+        (
+            limit.max != "learned" and 0 < limit.max < gate.workers,
+            (
+                f"limit.concurrency.max: each of {gate.workers} workers needs a permit, got {limit.max}; set it to "
+                f"{gate.workers} or more, or use fewer workers"
+            ),
+        ),
+        (
+            tree.advice.learns and limit.is_on and limit.max != "learned",
+            (
+                f"advice.capacity: 'learned' needs limit.concurrency.max 'learned', got {limit.max}; expected a rate "
+                "such as '500/s', or a learned limit"
+            ),
+        ),
     )
-    fail_if(
-        tree.master.snapshot and tree.master.store != "memory",
-        "master: a `store` keeps the histories that a `snapshot` would; set only one of them",
-    )
+
+
+def _check_domains(tree: Configuration) -> None:
     names: set[str] = set()
     for index, section in enumerate(tree.domain):
-        _check_text(f"domain[{index}]", section.domain)
-        fail_if(
-            section.algorithm == "smockron" and (tree.master.store != "memory" or tree.master.rlqs),
-            f"domain[{index}].algorithm: 'smockron' is for a master without `store` and `rlqs`; use 'gcra'",
-        )
-        fail_if(
-            section.name in names,
-            f"domain[{index}].name: {section.name!r} is already used; domain names must be unique",
+        where = f"domain[{index}]"
+        _check_text(where, section.domain)
+        fail_any(
+            (
+                section.algorithm == "smockron" and (tree.master.store != "memory" or tree.master.rlqs),
+                f"{where}.algorithm: 'smockron' is for a master without `store` and `rlqs`; use 'gcra'",
+            ),
+            (section.name in names, f"{where}.name: {section.name!r} is already used; domain names must be unique"),
         )
         names.add(section.name)
-    _check_charges(tree)
-    _check_limit(tree)
-    check_advice(tree.advice, tuple(section.name for section in tree.domain))
-    fail_if(
-        tree.advice.learns and tree.limit.concurrency.is_on and tree.limit.concurrency.max != "learned",
-        f"advice.capacity: 'learned' needs limit.concurrency.max 'learned', got {tree.limit.concurrency.max}; "
-        "expected a rate such as '500/s', or a learned limit",
-    )
-    _check_shards(tree)
-    _check_sidecar(tree.sidecar)
-    _check_proxy(tree.proxy)
 
 
 def _check_charges(tree: Configuration) -> None:
@@ -106,15 +148,6 @@ def check_texts(tree: Configuration) -> None:
     """Check each text for itself; raises `ConfigurationError` for the first invalid one."""
     for path, parse, text in _texts(tree, ""):
         _check_text(path, parse, text)
-
-
-def _check_shards(tree: Configuration) -> None:
-    for name, section in (("gate", tree.gate), ("sidecar", tree.sidecar)):
-        fail_if(
-            section.shard == "identifier" and len(section.masters) < _MIN_SHARDED_MASTERS,
-            f"{name}.shard: 'identifier' spreads a domain over several masters, got {len(section.masters)}; "
-            "list them in `master`, or leave `shard` out",
-        )
 
 
 def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: bool = False) -> None:
@@ -165,24 +198,8 @@ def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
-def _check_limit(tree: Configuration) -> None:
-    limit, workers = tree.limit.concurrency, tree.gate.workers
-    fail_if(
-        limit.max == "learned" and limit.is_on and not limit.healthy_latency,
-        "limit.concurrency.healthy_latency: missing; a learned limit needs the mean seconds of a healthy response, "
-        "such as twice the usual latency: expected a line such as healthy_latency = 0.2",
-    )
-    fail_if(
-        limit.max != "learned" and 0 < limit.max < workers,
-        f"limit.concurrency.max: each of {workers} workers needs a permit, got {limit.max}; set it to {workers} or "
-        "more, or use fewer workers",
-    )
-
-
 def _check_sidecar(sidecar: Sidecar) -> None:
     _check_text("sidecar.master", _check_routed, *sidecar.masters)
-    servers = [f"`{name}`" for name in ("nginx_lua", "auth_request", "haproxy") if getattr(sidecar, name)]
-    fail_if(len(servers) > 1, f"sidecar: {' and '.join(servers)} exclude each other; set only one of them")
     fail_if(
         sidecar.haproxy and len(sidecar.domains) > 1,
         f"sidecar: HAProxy has one domain, got {len(sidecar.domains)}; run a sidecar for each `domain`",
@@ -192,36 +209,33 @@ def _check_sidecar(sidecar: Sidecar) -> None:
         fail_if(name in sidecar.domains[:index], f"sidecar.domain: {name!r} is listed twice; list each domain once")
 
 
-def _check_certificate(path: str, cert: str, key: str, prefix: str = "") -> None:
-    fail_if(bool(cert) != bool(key), f"{path}: a certificate needs its key; set both `{prefix}cert` and `{prefix}key`")
-
-
 def _check_listeners(tree: Configuration) -> None:
-    fail_if(
-        tree.listener and tree.gate.listen != Gate().listen,
-        "gate.listen: it is short for [[listener]] tables; leave it out, or the tables",
-    )
-    fail_if(not tree.listeners, "gate.listen: no address is listed; expected one such as '127.0.0.1:8080'")
-    fail_if(
-        tree.certificates and not any(one.tls for one in tree.listeners),
-        "tls: no listener uses the certificates; add tls = true to a [[listener]]",
+    fail_any(
+        (
+            tree.listener and tree.gate.listen != Gate().listen,
+            "gate.listen: it is short for [[listener]] tables; leave it out, or the tables",
+        ),
+        (not tree.listeners, "gate.listen: no address is listed; expected one such as '127.0.0.1:8080'"),
+        (
+            tree.certificates and not any(one.tls for one in tree.listeners),
+            "tls: no listener uses the certificates; add tls = true to a [[listener]]",
+        ),
     )
     seen: set[str] = set()
     for index, one in enumerate(tree.listeners):
         where, is_unix = f"listener[{index}]" if tree.listener else "gate.listen", one.address.startswith(UNIX)
         is_free = not is_unix and not Address.parse(one.address).port
-        for condition, message in (
-            (one.address in seen and not is_free, f": {one.address!r} is listed twice; list each address once"),
-            (one.mode != _SOCKET_MODE and not is_unix, f".mode: {one.mode!r} is for a unix socket, unix:PATH"),
-            (one.tls and not tree.certificates, ".tls: a listener with TLS needs a certificate; add [[tls]]"),
-            (one.client_ca and not one.tls, ".client_ca: only TLS has certificates of clients; add tls = true"),
-            (one.redirect and one.tls, ".redirect: redirects to HTTPS are for a listener without `tls`"),
+        fail_any(
+            (one.address in seen and not is_free, f"{where}: {one.address!r} is listed twice; list each address once"),
+            (one.mode != _SOCKET_MODE and not is_unix, f"{where}.mode: {one.mode!r} is for a unix socket, unix:PATH"),
+            (one.tls and not tree.certificates, f"{where}.tls: a listener with TLS needs a certificate; add [[tls]]"),
+            (one.client_ca and not one.tls, f"{where}.client_ca: only TLS has certificates of clients; add tls = true"),
+            (one.redirect and one.tls, f"{where}.redirect: redirects to HTTPS are for a listener without `tls`"),
             (
                 one.proxy_protocol and not tree.gate.trusted_proxies,
-                ".proxy_protocol: it is accepted from gate.trusted_proxies only, and none is listed",
+                f"{where}.proxy_protocol: it is accepted from gate.trusted_proxies only, and none is listed",
             ),
-        ):
-            fail_if(condition, f"{where}{message}")
+        )
         seen.add(one.address)
 
 
@@ -241,12 +255,6 @@ def _check_names(tree: Configuration) -> None:
             )
             fail_if(name in seen, f"tls[{index}].names: {name!r} has a certificate already; list each name once")
             seen.add(name)
-
-
-def _check_proxy(proxy: Proxy) -> None:
-    _check_certificate("proxy", proxy.cert, proxy.key)
-    modes = [f"`{name}`" for name in ("cert", "self_signed", "plaintext") if getattr(proxy, name)]
-    fail_if(len(modes) > 1, f"proxy: {' and '.join(modes)} exclude each other; set only one of them")
 
 
 def _check_masters(*addresses: str) -> None:
