@@ -1,4 +1,4 @@
-"""Access logs: parsed to (time, identifier), line by line or many lines at once, and stored by identifier.
+"""Access logs: parsed to (time, identifier), and stored by identifier.
 
 The formats are Common, Combined and JSON lines, plain or gzip. `Malformed` is raised for a line that cannot be parsed,
 with the reason; no content of a file raises another exception.
@@ -17,10 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -31,8 +31,6 @@ FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto detects the format of each line, and combined includes Common."""
 MAX_LINE_SIZE = 1 << 20
 """Maximum bytes of a line; a longer line is malformed, and its rest is skipped."""
-_BATCH = 512
-"""Lines that are parsed at once; if one of them must be parsed alone, all are."""
 _SHOWN = 80
 """Bytes of a malformed line that are shown."""
 _CHUNK = 1 << 20
@@ -51,9 +49,8 @@ _PARTS = {
     b"referer": _TEXT,
     b"agent": _TEXT,
 }
-_COMMON = rb'^%(host)b %(ident)b %(user)b \[%(time)b\] "%(request)b" %(status)b %(size)b'
+_COMMON = rb'%(host)b %(ident)b %(user)b \[%(time)b\] "%(request)b" %(status)b %(size)b'
 _COMBINED = _COMMON + rb'(?: "%(referer)b" "%(agent)b")?'
-_REST = rb"[^\n]*+"
 _ALIASES = {"user-agent": "agent", "user_agent": "agent", "referrer": "referer", "http_user_agent": "agent"}
 _ALIASES |= {"remote_addr": "host", "remote_user": "user", "http_referer": "referer", "address": "host"}
 _DATE = re.compile(rb"(\d{2})/([A-Z][a-z]{2})/(\d{4}):(\d{2}):(\d{2}):(\d{2}) ([+-])(\d{2})(\d{2})")
@@ -62,16 +59,8 @@ Request = tuple[float, bytes]
 """A request's time, in seconds since 1970, and its identifier."""
 
 
-class Parser(Protocol):
-    """Parses the lines of one format."""
-
-    def parse(self, line: bytes) -> Request | None:
-        """Parse one line, without its line end; None for a request that does not count. Raises `Malformed`."""
-        ...
-
-    def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
-        """Parse many lines at once, which is several times faster; return None if one of them must be parsed alone."""
-        ...
+Parser = Callable[[bytes], Request | None]
+"""Parses one line, without its line end; None for a request that does not count. Raises `Malformed`."""
 
 
 class _Line(msgspec.Struct):
@@ -101,34 +90,13 @@ def parser(form: str, field: str | None = None, domain: str | None = None) -> Pa
     others a field of the line, by default `host`. With `domain`, only requests of that domain count. Raises
     `ConfigurationError` for an unknown field.
     """
+    if form == "auto":  # lines that begin with a brace are JSON, all others are Common or Combined
+        of = cache(lambda is_json: parser("jsonl" if is_json else "combined", field, domain))
+        return lambda line: of(line.startswith(b"{"))(line)
     if form == "jsonl":
-        return _JsonLines(field or "identifier", domain)
-    if form == "combined":
-        fail_if(domain is not None, "--domain requires JSON lines; the Combined format does not name domains")
-        return _Combined(field or "host")
-    return _Auto(field, domain)
-
-
-class _Auto:
-    """Lines that begin with a brace are JSON, all others are Common or Combined."""
-
-    def __init__(self, field: str | None, domain: str | None) -> None:
-        self._field = field
-        self._domain = domain
-        self._parsers: dict[bool, Parser] = {}
-
-    def parse(self, line: bytes) -> Request | None:
-        return self._of(is_json=line.startswith(b"{")).parse(line)
-
-    def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
-        kinds = {line[:1] == b"{" for line in batch}
-        return self._of(is_json=kinds.pop()).parse_batch(batch) if len(kinds) == 1 else None
-
-    def _of(self, *, is_json: bool) -> Parser:
-        found = self._parsers.get(is_json)
-        if found is None:
-            found = self._parsers[is_json] = parser("jsonl" if is_json else "combined", self._field, self._domain)
-        return found
+        return _JsonLines(field or "identifier", domain).parse
+    fail_if(domain is not None, "--domain requires JSON lines; the Combined format does not name domains")
+    return _Combined(field or "host").parse
 
 
 class _Combined:
@@ -146,7 +114,7 @@ class _Combined:
             for part, pattern in _PARTS.items()
         }
         form = _COMBINED if name in {"referer", "agent"} else _COMMON
-        self._pattern = re.compile(form % groups + _REST, re.MULTILINE)
+        self._pattern = re.compile(form % groups)
         self._is_before_time = name in {"host", "ident", "user"}
         # Consecutive lines often have the same second.
         self._seconds = lru_cache(4_096)(_date)
@@ -159,20 +127,6 @@ class _Combined:
         if identifier is None:
             raise Malformed(f"the field {self._field} is missing")
         return self._seconds(date), identifier
-
-    def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
-        # Every match starts at the start of a line. So if there are as many matches as lines, none spans two lines.
-        rows = self._pattern.findall(b"\n".join(batch))
-        if len(rows) != len(batch):
-            return None
-        first, second = zip(*rows, strict=True)
-        identifiers, dates = (first, second) if self._is_before_time else (second, first)
-        if b"" in identifiers:  # the field may be missing in a line
-            return None
-        try:
-            return list(zip(map(self._seconds, dates), identifiers, strict=True))
-        except Malformed:
-            return None
 
 
 def _date(text: bytes) -> float:
@@ -207,13 +161,6 @@ class _JsonLines:
             return self._request(_record(line, self._decoder, self._type))
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             raise Malformed(f"not a JSON line of a log: {error}") from None
-
-    def parse_batch(self, batch: Sequence[bytes]) -> Iterable[Request] | None:
-        try:
-            requests = list(map(self._request, map(self._decoder.decode, batch)))
-        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-            return None
-        return [request for request in requests if request is not None]
 
     def _request(self, record: _Line) -> Request | None:
         moment = _time(record.time) if isinstance(record.time, str) else float(record.time)
@@ -271,15 +218,7 @@ def open_log(file: str) -> Iterator[BinaryIO]:
         yield source
 
 
-class Readable(Protocol):
-    """A source of lines."""
-
-    def read1(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, without waiting for all of them; none at the end."""
-        ...
-
-
-def decompressed(file: BinaryIO) -> Readable:
+def decompressed(file: BinaryIO) -> io.BufferedIOBase:
     """Return the content of `file`, decompressed if it begins as gzip does, whatever its name."""
     buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]  # any raw stream will do
     if buffered.peek(2)[:2] == _GZIP:
@@ -287,12 +226,12 @@ def decompressed(file: BinaryIO) -> Readable:
     return buffered
 
 
-def lines(file: Readable) -> Iterator[bytes]:
+def lines(file: io.BufferedIOBase) -> Iterator[bytes]:
     """Yield the lines of `file` one by one, as `batches` does."""
     return chain.from_iterable(batches(file))
 
 
-def batches(file: Readable) -> Iterator[list[bytes]]:
+def batches(file: io.BufferedIOBase) -> Iterator[list[bytes]]:
     """Yield the lines of `file` in lists, without line ends; a line longer than `MAX_LINE_SIZE` is truncated.
 
     Raises `Malformed` when the compressed data is damaged or ends early, after yielding the lines before.
@@ -311,7 +250,7 @@ def batches(file: Readable) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _chunks(file: Readable) -> Iterator[bytes]:
+def _chunks(file: io.BufferedIOBase) -> Iterator[bytes]:
     try:
         # `read1` returns what is available: if the data is damaged, the part before the damage is still used.
         while chunk := file.read1(_CHUNK):
@@ -335,7 +274,6 @@ class RequestLog:
         self.damage = ""
         """The reason why reading stopped before the end of the log; empty if it did not."""
         self._times: defaultdict[bytes, array[float]] = defaultdict(lambda: array("d"))
-        self._lines = 0
 
     def __len__(self) -> int:
         """The number of requests."""
@@ -358,42 +296,28 @@ class RequestLog:
 
         If the compressed data is damaged, its rest counts as one malformed line, and `damage` has the reason.
         """
+        number = 0
         try:
-            for lines in source:
-                for start in range(0, len(lines), _BATCH):
-                    self._read_batch(lines[start : start + _BATCH], parser, report)
+            for number, line in enumerate(chain.from_iterable(source), start=1):
+                if text := line.strip():
+                    self._read_line(number, text, parser, report)
         except Malformed as error:
             self.malformed += 1
-            self.damage = f"after line {self._lines} {error}; the lines before it are counted"
+            self.damage = f"after line {number} {error}; the lines before it are counted"
 
-    def _read_batch(self, batch: Sequence[bytes], parser: Parser, report: Callable[[str], None] | None) -> None:
-        is_short = len(batch[0]) <= MAX_LINE_SIZE  # of the lines read at once, only the first can be longer
-        requests = parser.parse_batch(batch) if is_short else None
-        if requests is None:
-            self._read_lines(batch, parser, report)
-        else:
-            times = self._times
-            for moment, identifier in requests:
-                times[identifier].append(moment)
-        self._lines += len(batch)
-
-    def _read_lines(self, batch: Sequence[bytes], parser: Parser, report: Callable[[str], None] | None) -> None:
-        for number, line in enumerate(batch, start=self._lines + 1):
-            text = line.strip()
-            if not text:
-                continue
-            try:
-                if len(text) > MAX_LINE_SIZE:
-                    raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
-                request = parser.parse(text)
-                if request is not None:
-                    self.add(*request)
-            except Malformed as error:
-                self.malformed += 1
-                sentence = f"line {number}: {error}: {printable(decode_with_escapes(text[:_SHOWN]))}"
-                self.first_malformed = self.first_malformed or sentence
-                if report is not None:
-                    report(sentence)
+    def _read_line(self, number: int, text: bytes, parser: Parser, report: Callable[[str], None] | None) -> None:
+        try:
+            if len(text) > MAX_LINE_SIZE:
+                raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
+            request = parser(text)
+            if request is not None:
+                self.add(*request)
+        except Malformed as error:
+            self.malformed += 1
+            sentence = f"line {number}: {error}: {printable(decode_with_escapes(text[:_SHOWN]))}"
+            self.first_malformed = self.first_malformed or sentence
+            if report is not None:
+                report(sentence)
 
     def add(self, moment: float, identifier: bytes) -> None:
         """Add one request."""

@@ -2,7 +2,6 @@ import gzip
 import io
 import json
 from contextlib import suppress
-from itertools import product
 
 import pytest
 
@@ -29,7 +28,7 @@ MOMENT = 971211336.0
 )
 def test_any_field_of_a_combined_line_can_identify(field, identifier):
     for form in ("auto", "combined"):
-        assert parser(form, field).parse(COMBINED) == (MOMENT, identifier)
+        assert parser(form, field)(COMBINED) == (MOMENT, identifier)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +45,15 @@ def test_any_field_of_a_combined_line_can_identify(field, identifier):
     ],
 )
 def test_lines_as_servers_write_them_are_parsed(line):
-    moment, identifier = parser("auto").parse(line)
+    moment, identifier = parser("auto")(line)
     assert moment == MOMENT
     assert identifier == line.split()[0]
 
 
 def test_an_identifier_need_not_be_utf_8():
-    assert parser("auto", "user").parse(COMMON.replace(b"frank", b"\xff\xfe")) == (MOMENT, b"\xff\xfe")
-    assert parser("auto").parse(b'{"time": 1, "identifier": "\xff"}') == (1.0, b"\xff")
-    assert parser("auto").parse(rb'{"time": 1, "identifier": "\udcff"}') == (1.0, b"\xff")
+    assert parser("auto", "user")(COMMON.replace(b"frank", b"\xff\xfe")) == (MOMENT, b"\xff\xfe")
+    assert parser("auto")(b'{"time": 1, "identifier": "\xff"}') == (1.0, b"\xff")
+    assert parser("auto")(rb'{"time": 1, "identifier": "\udcff"}') == (1.0, b"\xff")
 
 
 MALFORMED = [
@@ -88,7 +87,7 @@ def test_other_lines_are_malformed():
     accepted = []
     for line in MALFORMED:
         with suppress(Malformed):
-            accepted.append((line, parser("auto").parse(line)))
+            accepted.append((line, parser("auto")(line)))
     assert accepted == []
 
 
@@ -109,62 +108,27 @@ def test_other_lines_are_malformed():
     ],
 )
 def test_time_is_seconds_or_iso_8601(time, moment):
-    assert parser("jsonl").parse(json.dumps({"time": time, "identifier": "a"}).encode()) == (moment, b"a")
+    assert parser("jsonl")(json.dumps({"time": time, "identifier": "a"}).encode()) == (moment, b"a")
 
 
 def test_another_key_can_identify():
     line = b'{"time": 1, "identifier": "a", "user": 42, "x-key": "k"}'
-    assert parser("auto", "user").parse(line) == (1.0, b"42")
-    assert parser("jsonl", "x-key").parse(line) == (1.0, b"k")
+    assert parser("auto", "user")(line) == (1.0, b"42")
+    assert parser("jsonl", "x-key")(line) == (1.0, b"k")
 
 
 def test_an_unknown_field_is_a_configuration_error():
     with pytest.raises(ConfigurationError, match="unknown field 'shoe' of an access log; expected one of host"):
         parser("combined", "shoe")
     with pytest.raises(ConfigurationError, match="'shoe'"):
-        parser("auto", "shoe").parse(COMMON)
+        parser("auto", "shoe")(COMMON)
     with pytest.raises(ConfigurationError, match="'time'"):
         parser("jsonl", "time")
 
 
-BATCHES = [
-    [COMMON, COMBINED],
-    [COMBINED, COMBINED.replace(b"192.0.2.1", b"::1") + b"\r"],
-    [COMMON, b"", COMMON],
-    [COMMON, b"garbage"],
-    [COMMON.replace(b'"GET', b'"GET \\'), COMMON],
-    [COMMON.replace(b"frank [", b"frank"), COMMON.replace(b"192", b"[192")],
-    [COMMON.replace(b'HTTP/1.0"', b"HTTP/1.0"), b'" 200 2326', COMMON],
-    [COMMON.replace(b"Oct", b"Okt"), COMMON],
-    [b" " + COMMON],
-    [b'{"time": 1, "identifier": "a"}', b'{"time": "2", "identifier": 7}'],
-    [b'{"time": 1, "identifier": "a"}{"time": 1, "identifier": "a"}', b""],
-    [b'{"time": 1,', b'"identifier": "a"}'],
-    [b'{"time": 1, "identifier": "a"}', COMMON],
-    [b'{"time": 1, "identifier": "\xff"}'],
-    [b'{"time": NaN, "identifier": "a"}', b'{"time": 1e999, "identifier": "a"}'],
-]
-
-
-@pytest.mark.parametrize("form", ["auto", "combined", "jsonl"])
-def test_a_batch_is_parsed_as_its_lines_are_or_not_at_all(form):
-    for batch, field in product(BATCHES, [None, "user", "agent", "request"]):
-        found = parser(form, field).parse_batch(batch)
-        if found is not None:
-            assert list(found) == [parser(form, field).parse(line) for line in batch]
-
-
-@pytest.mark.parametrize(
-    ("batch", "field"),
-    [(BATCHES[0], None), (BATCHES[1], None), (BATCHES[1], "user"), ([COMBINED] * 2, "agent"), (BATCHES[9], None)],
-)
-def test_lines_of_one_format_are_parsed_at_once(batch, field):
-    assert parser("auto", field).parse_batch(batch) is not None
-
-
 def test_common_lines_have_no_agent():
     with pytest.raises(Malformed, match="the field agent is missing"):
-        parser("auto", "agent").parse(COMMON)
+        parser("auto", "agent")(COMMON)
 
 
 @pytest.mark.parametrize("text", [b"", b"a", b"a\nb\n", b"a\n\nb", b"\xef\xbb\xbfa\nb", b"x" * (3 << 20) + b"\nb\n"])
