@@ -7,7 +7,6 @@ interrupt, 141 closed pipe. A traceback is printed only if HEADGATE_TRACEBACK is
 
 import atexit
 import difflib
-import errno
 import gc
 import importlib
 import io
@@ -17,17 +16,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import click
 from click.core import ParameterSource
 
 from headgate.errors import ConfigurationError, HeadgateError, LinkError, MissingExtra
 from headgate.version import VERSION
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 
 _COMMANDS = {
     "init": "Write a first configuration file.",
@@ -207,35 +202,14 @@ def program() -> None:
     """
 
 
-class _Whole(io.BufferedIOBase):
-    """Unbuffered standard output (PYTHONUNBUFFERED) that writes all of its input, in several system calls if needed."""
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self.raw = raw
-        self.fileno, self.isatty = raw.fileno, raw.isatty  # type: ignore[method-assign]  # faster than two methods
-
-    def writable(self) -> bool:
-        """Return true."""
-        return True
-
-    def write(self, content: "ReadableBuffer") -> int:
-        """Write all of `content`; return its size."""
-        rest = whole = memoryview(content).cast("B")
-        while rest:
-            count = self.raw.write(rest)
-            if count is None:
-                raise BlockingIOError(errno.EAGAIN, "standard output is blocked")
-            rest = rest[count:]
-        return len(whole)
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the program with `arguments`, by default those of the process; return its exit code."""
     _open_missing_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         if isinstance(sys.stdout.buffer, io.RawIOBase):
-            encoding = sys.stdout.encoding
-            sys.stdout = io.TextIOWrapper(_Whole(sys.stdout.detach()), encoding, write_through=True)
+            # Unbuffered (PYTHONUNBUFFERED): this writes all of its input, in several system calls if needed.
+            encoding, buffer = sys.stdout.encoding, io.BufferedWriter(cast("io.RawIOBase", sys.stdout.detach()), 1)
+            sys.stdout = io.TextIOWrapper(buffer, encoding, write_through=True)
             sys.__stdout__ = sys.stdout  # type: ignore[misc]  # `shutil.get_terminal_size` asks its descriptor
         # Escape characters that the terminal's encoding lacks, as stderr does, instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
