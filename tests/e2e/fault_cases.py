@@ -23,8 +23,6 @@ Step = Callable[[System], None]
 CONTROL_DELAY = 1.0
 """Seconds from a request to its hold at every gate, on a machine with other work, if no probe shows that it is longer.
 """
-WARM_UP = 0.5
-"""Seconds in which connections are made; not in the figures."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ SERVERS = (
 SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ")
 """Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
-OWN_FILES = {"headgate.toml", "headgate.snapshot"}
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http", "yaml", "ini"}
 PATIENCE = 60.0  # seconds; only ever reached by a failing test
 

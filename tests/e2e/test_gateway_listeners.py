@@ -45,13 +45,6 @@ async def test_header_names_the_client_at_any_split(header: bytes, step: int) ->
         assert b"X-Forwarded-For: 192.0.2.1\r\n" in (await agent.ask(GET)).body
 
 
-@pytest.mark.parametrize("header", SENT)
-async def test_connection_of_the_proxy_itself_has_its_address(header: bytes) -> None:
-    async with behind_proxy() as gateway, agent_at(gateway) as agent:
-        await agent.send(header + GET)
-        assert b"X-Forwarded-For: 198.51.100.9, 127.0.0.1\r\n" in (await agent.response()).body
-
-
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
 @pytest.mark.parametrize("whole", [True, False])
 async def test_handshake_begins_in_the_segment_of_the_header(header: bytes, whole: bool, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import InvalidStatus
 
 from headgate.origin.gateway import Gateway
 from headgate.origin.gateway.tunnel import reset_on_close
@@ -47,15 +46,6 @@ async def test_websocket_messages_pass_both_ways() -> None:
         await until(lambda: not gateway.tunnels)
 
 
-async def test_a_websocket_request_is_decided_on_first() -> None:
-    async with websocket_origin(rule="1/h burst 1") as gateway:
-        async with connect(url(gateway), proxy=None) as websocket:
-            await websocket.send("in")
-            assert await websocket.recv() == "in"
-        with pytest.raises(InvalidStatus, match="503"):
-            await connect(url(gateway), proxy=None)
-
-
 async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readuntil(b"\r\n\r\n")
     writer.write(SWITCH + b"first words")
@@ -76,15 +66,6 @@ async def test_early_bytes_of_either_side_are_not_lost() -> None:
         agent.writer.write_eof()
         assert await agent.rest() == b""
         await until(lambda: not gateway.tunnels and origin.connections[0].ended.is_set())
-
-
-async def test_draining_ends_tunnels_when_its_time_is_over() -> None:
-    async with served(switching) as (_, gateway), agent_at(gateway) as agent:
-        await agent.send(UPGRADE)
-        await agent.reader.readuntil(b"first words")
-        await gateway.drain(0.05)
-        assert await agent.rest() == b""
-        assert not gateway.tunnels
 
 
 @pytest.mark.parametrize("end", ["half-close", "close", "reset"])

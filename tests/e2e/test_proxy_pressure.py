@@ -130,6 +130,3 @@ async def test_connections_far_above_the_limit_are_closed(monkeypatch: pytest.Mo
         assert await third.rest() == b""
         assert len(server.connections) == 2
         assert decision.early_refusals == ["connections"]
-
-
-# The end of the proxy.

@@ -62,12 +62,6 @@ def test_json_has_the_mean_of_each_metric_by_law(lab, monkeypatch):
     assert each[0] != each[1]
 
 
-def test_what_was_not_measured_is_null_or_a_dash(lab):
-    text = SCENARIO.replace("load = 1.5", "load = 0.0")
-    assert json.loads(lab(text, "--json")[1])["policies"]["none"]["success.people"] is None
-    assert "success.people" in lab(text)[1]
-
-
 def test_the_report_is_a_table_of_metrics_and_lists_have_one_of_their_own(lab):
     code, out, _ = lab(SCENARIO)
     lines = out.splitlines()
@@ -148,10 +142,3 @@ def test_invalid_use_is_one_sentence(lab, arguments, reason):
     code, out, err = lab(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert reason in err
-
-
-def test_a_plot_is_written_without_changing_the_output(lab, tmp_path):
-    plain = lab(SCENARIO, "--json")
-    assert lab(SCENARIO, "--json", "--plot", tmp_path / "a.svg") == plain
-    content = (tmp_path / "a.svg").read_text()
-    assert "goodput" in content or "<svg" in content

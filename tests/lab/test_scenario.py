@@ -77,10 +77,6 @@ def test_a_change_sets_one_key(change, read_back):
     assert read_back(parse(TEXT, changes=[change]))
 
 
-def test_later_changes_win():
-    assert parse(TEXT, changes=["seconds=2", "seconds=3"]).seconds == 3.0
-
-
 def test_each_row_of_a_file_is_a_scenario_with_keys_of_its_own(file):
     calm, busy = read(file(TEXT + ROWS), ["seconds=7"])
     assert (calm.name, calm.description, busy.name) == ("calm", "Nothing happens.", "busy")
@@ -128,22 +124,6 @@ def test_an_invalid_change_is_an_error_with_the_file_and_the_key(file, change, r
     with pytest.raises(ConfigurationError) as caught:
         read(file(), [change])
     assert reason in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "content", [b"a = \xff", b"a = ", b"a = " + b"[" * 2000, b"", b'world = "events"', b"cases = [1]"]
-)
-def test_a_file_that_is_not_a_scenario_is_an_error(tmp_path, content):
-    path = tmp_path / "mine.toml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"mine\.toml: "):
-        read(str(path))
-
-
-@pytest.mark.parametrize("path", ["/nix.toml", "attack", "nix", "", "a\0b.toml", "/dev"])
-def test_what_cannot_be_read_is_an_error(path):
-    with pytest.raises(ConfigurationError):
-        read(path)
 
 
 def test_every_scenario_of_the_lab_is_read_and_has_a_name_of_its_own():

@@ -50,14 +50,6 @@ def test_the_list_of_missing_servers_comes_after_the_summary_line(tmp_path: Path
     assert lines[-2:] == ["  no-such-server: 2 tests", "  nor-this-one: 1 test"]
 
 
-def test_a_missing_server_fails_when_servers_are_required(tmp_path: Path) -> None:
-    status, lines = run_suite(tmp_path, SUITE, HEADGATE_REQUIRE_SERVERS="1")
-    assert status == 1
-    assert "1 passed, 2 errors" in lines[-2]
-    assert "nor-this-one missing; `make servers` installs what the tests need" in "\n".join(lines)
-    assert lines[-1] == "No test was skipped for want of a server."
-
-
 def test_a_process_left_running_fails_its_test(tmp_path: Path) -> None:
     status, lines = run_suite(tmp_path, LEAK)
     assert status == 1

@@ -3,7 +3,6 @@ import math
 import msgspec
 import pytest
 
-from headgate.errors import ConfigurationError
 from headgate.release import NEVER
 from lab.events.catalogue import LAWS
 from lab.events.laws import Decision
@@ -217,14 +216,6 @@ def test_gatekeepers_start_delayed_requests_at_their_release():
     assert [round(one * 5) for one in values["goodput"]] == [0, 0, 0, 1, 0, 1, 0, 1] + [0] * 12
 
 
-def test_success_and_goodput_of_each_load():
-    loads = [*load(load=0.2), {"name": "crawlers", "arrivals": "even", "load": 0.8, "timeout": 0.5}]
-    metrics = run(scenario(loads=loads, station={"servers": 10, "service": {"mean": 1.0}}), "none", 0).metrics
-    assert (metrics["success.visitors"], metrics["success.crawlers"]) == (1.0, 0.0)
-    assert metrics["goodput.visitors"] > metrics["goodput.crawlers"] == 0.0
-    assert 0.0 < metrics["success"] < 0.5
-
-
 def test_the_warm_up_is_not_measured_and_is_recorded():
     result = run(scenario(loads=load(load=[[0, 0.5], [5, 0.5], [5, 0.0]]), warmup=6.0), "none", 0, record=True)
     assert result.metrics["offered"] == 0.0
@@ -245,30 +236,6 @@ def test_a_seed_gives_the_same_run_and_the_law_does_not_change_the_arrivals():
     assert first.metrics != run(made, "none", 8).metrics
     limited = run(made, "fixed", 7, record=True)
     assert limited.series.values["offered"] == first.series.values["offered"]
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ({"warmup": 10.0}, "warmup: 10 s must be less than the 10 s of the run"),
-        ({"sample": 1e-6}, r"sample: 1e-06 s are too short"),
-        ({"station": {}}, "station: set `servers`, `knee` or both"),
-        ({"station": {"servers": 1, "degradation": 1.0}}, r"station\.degradation: it begins at a knee"),
-        ({"loads": load() * 2}, "loads: a name is used twice"),
-        ({"loads": load(rate=1.0)}, r"loads\.visitors: an open load has either `load` or `rate`"),
-        ({"loads": load(clients=1)}, r"loads\.visitors: an open load has"),
-        ({"loads": load(arrivals="closed")}, r"loads\.visitors: a closed load has `clients`"),
-        (
-            {"loads": [{"name": "a", "arrivals": "closed", "clients": 2, "pause": 0.0}]},
-            r"loads\.a: `think` and `pause`",
-        ),
-        ({"loads": load(load=[[2, 1], [1, 1]])}, r"loads\.visitors: the points must be in ascending order"),
-        ({"laws": {"learned": {}}}, r"laws\.learned: this scenario does not run this law; it runs none, fixed"),
-    ],
-)
-def test_values_that_do_not_go_together_are_errors(keys, sentence):
-    with pytest.raises(ConfigurationError, match=sentence):
-        scenario(**keys)
 
 
 def test_requests_of_a_load_cost_what_its_service_says():

@@ -70,12 +70,6 @@ def sections(source):
 NO_B2_SIGNATURES = "the signatures are left out: b2 has none"
 
 
-@pytest.mark.parametrize("name", ["small_b1", "variants_b1", "small_b2", "hello_b2"])
-def test_copy_in_the_same_version_is_unchanged(name):
-    source = (VECTORS / f"{name}.wbn").read_bytes()
-    assert converted(source, name[-2:]) == source
-
-
 @pytest.mark.parametrize("name", ["small_b1", "variants_b1"])
 def test_conversion_there_and_back_is_unchanged(name):
     source = (VECTORS / f"{name}.wbn").read_bytes()
@@ -217,18 +211,6 @@ def test_unknown_sections_keep_their_positions(version):
     assert sections(converted(source, version))["x"] == {"a": [1]}
 
 
-def test_primary_section_outside_of_b2_is_ignored():
-    source = written((PAGE, {}), manifest_url=PAGE, sections={"primarx": encode([1])}).replace(b"primarx", b"primary")
-    assert sections(converted(source, "draft-01"))["primary"] == [1]
-    assert sections(converted(source, "b2"))["primary"] == PAGE
-
-
-def test_an_integrity_block_is_left_out():
-    remark = "the integrity block is left out: it signs the old bytes"
-    there = converted(VECTORS / "small_b2_signed.swbn", "b2", remarks=[remark])
-    assert there == (VECTORS / "small_b2.wbn").read_bytes()
-
-
 def test_payloads_are_not_kept_in_memory(tmp_path):
     payload = os.urandom(300_000)
     with BundleWriter(tmp_path / "in", primary_url=f"{PAGE}0") as writer:
@@ -245,9 +227,3 @@ def test_payloads_are_not_kept_in_memory(tmp_path):
     assert most < 2_000_000, "9 MB were written"
     assert held(tmp_path / "out") == held(tmp_path / "in")
     assert told[-1] == ((tmp_path / "out").stat().st_size,) * 2
-
-
-def test_what_is_not_an_open_bundle_is_refused(tmp_path):
-    for bundle in ("a.wbn", None, b"x"):
-        with pytest.raises(ConfigurationError, match=r"^expected an open bundle, got .*; open it with open_bundle$"):
-            convert(bundle, tmp_path / "out", version="b2")

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import Request
 
 import pytest
-import trustme
 
 from headgate.cli.polite_opener import _SafeRedirects
 from headgate.errors import FetchError
@@ -104,10 +103,6 @@ def test_the_exit_code_is_1_for_statuses_from_400(run, site, status, code):
     assert (ran.err == "") == (code == 0)
 
 
-def test_the_body_of_an_error_is_printed(run, site):
-    assert run(site.url + "/no") == (1, b"not here\n", f"headgate: {site.url}/no: 404 Not Found\n")
-
-
 def test_a_retry_waits_for_retry_after(run, site):
     site.answer("/", (503, {"Retry-After": "1"}, b"busy"), (200, {}, b"well"))
     ran = run(site.url, "--retry", 1, "--max-delay", 5, "--explain", "--json")
@@ -120,12 +115,6 @@ def test_a_retry_waits_for_retry_after(run, site):
     assert lines[0] == f"GET {site.url}/: 503, Retry-After: 1"
     assert lines[1].startswith("waited 1.")
     assert lines[2] == f"GET {site.url}/: 200"
-
-
-def test_the_start_of_the_program_is_not_reported_as_a_wait(run, site, monkeypatch):
-    site.answer("/", (200, {}, b""))
-    monkeypatch.setattr("headgate.cli.get._MIN_REPORTED_WAIT", 0.0)
-    assert run(site.url, "--explain").err == f"GET {site.url}/: 200\n"
 
 
 def test_a_retry_after_longer_than_max_delay_is_not_waited_for(run, site):
@@ -258,12 +247,6 @@ def test_binary_content_is_not_printed_on_a_terminal(run, site, monkeypatch, tmp
     assert run(site.url, "-o", "-").out == b"\0\1\2"
 
 
-def test_repeated_fields_are_sent_as_one_line(run, site):
-    site.answer("/", (200, {}, b""))
-    run(site.url, "-H", "X-One: 1", "-H", "x-one: 2", "-H", "Cookie: a=1", "-H", "Cookie: b=2")
-    assert (site.asked[0][1]["x-one"], site.asked[0][1]["cookie"]) == ("1, 2", "a=1; b=2")
-
-
 def test_content_codings_are_not_asked_for(run, site):
     site.answer("/", (200, {"Content-Encoding": "unknown"}, b"as it is"))
     assert run(site.url).out == b"as it is"
@@ -310,30 +293,6 @@ def test_redirects_from_https_to_http_are_errors():
     ):
         redirected("https://a.example/", "http://a.example/")
     assert redirected("http://a.example/", "https://a.example/").full_url == "https://a.example/"
-
-
-def test_an_incomplete_head_times_out(run, monkeypatch):
-    monkeypatch.setattr("headgate.cli.polite_opener.FETCH_TIMEOUT", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        assert run(url) == (1, b"", f"headgate: {url}: timed out\n")
-
-
-def test_untrusted_certificate_is_named(run, tmp_path):
-    authority = trustme.CA()
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(tls)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with serving() as site, socket.create_server(("127.0.0.1", 0)) as listening:
-        site.answer("/", (200, {}, b"hello\n"))
-        thread = threading.Thread(target=relay, args=(listening, tls, site, 2))
-        thread.start()
-        url = f"https://localhost:{listening.getsockname()[1]}/"
-        untrusted = run(url)
-        assert run(url, "--ca", tmp_path / "ca.pem") == (0, b"hello\n", "")
-        thread.join(10)
-    assert untrusted.code == 1
-    assert untrusted.err.startswith(f"headgate: {url}: its certificate is not trusted: ")
 
 
 def relay(listening, tls, site, count):

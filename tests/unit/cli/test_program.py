@@ -1,12 +1,7 @@
-import io
-import os
 import pathlib
-import pty
-import re
 import shlex
 import subprocess
 import sys
-import termios
 
 import msgspec
 import pytest
@@ -32,15 +27,6 @@ def test_version_and_help(capsys):
     assert code == 0
     for command in ("serve", "master", "bundle", "advice", "replay", "config"):
         assert f"  {command} " in out
-
-
-def test_the_program_alone_prints_what_it_can_do_in_ten_lines(capsys):
-    code, out, err = exits(capsys)
-    assert (code, len(out.splitlines()), err) == (0, 10, "")
-    commands = re.findall(r"^  headgate (\w+) ", out, re.MULTILINE)
-    assert len(commands) == 7
-    assert set(commands) <= set(exits(capsys, "--help")[1].split())
-    assert exits(capsys, "bundle")[0] == 2
 
 
 WRONG_USE = [
@@ -138,15 +124,6 @@ def test_the_entry_point_imports_next_to_nothing_before_it_handles_an_interrupt(
     assert done.stdout.split() == ["headgate", "headgate.cli", "headgate.version"]
 
 
-def test_the_process_ends_without_a_search_for_garbage():
-    code = (
-        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 10_000)); "
-        "from headgate.cli import main; main(['config', 'show'])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "True"
-
-
 def test_a_closed_pipe_is_exit_141_without_an_error():
     with subprocess.Popen([*PROGRAM, "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         program.stdout.close()
@@ -175,48 +152,3 @@ def test_standard_streams_may_be_closed(arguments, code):
     command = f"exec {shlex.join(PROGRAM)} {arguments}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (code, b"")
-
-
-class Narrow(io.RawIOBase):
-    """Accepts three bytes in each call, as an unbuffered stream may."""
-
-    def __init__(self):
-        self.taken = b""
-
-    def writable(self):
-        return True
-
-    def write(self, content):
-        piece = bytes(content[:3])
-        self.taken += piece
-        return len(piece)
-
-
-@pytest.mark.parametrize("words", [["--version"], ["advice", "parse", "-", "--identity", "A,*"], ["config", "schema"]])
-def test_unbuffered_output_is_complete(monkeypatch, words):
-    def printed(buffer):
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, "utf-8", write_through=True))
-        monkeypatch.setattr(sys, "__stdout__", None)  # restored after the test
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'[{"user_agent":"*","fraction":0.5}]')))
-        with pytest.raises(SystemExit):
-            main(words)
-        return buffer.getvalue() if isinstance(buffer, io.BytesIO) else buffer.taken
-
-    narrow = Narrow()
-    whole = printed(io.BytesIO())
-    assert len(whole) > 3
-    assert printed(narrow) == whole
-
-
-@pytest.mark.parametrize("flags", [[], ["-u"]], ids=["buffered", "unbuffered"])
-def test_the_width_of_the_terminal_is_known(flags):
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 60))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONUNBUFFERED")}
-    command = [sys.executable, *flags, "-m", "headgate", "demo", "--help"]
-    with os.fdopen(ours, "rb", buffering=0) as shown:
-        done = subprocess.run(command, stdout=theirs, env=environment, check=True, timeout=60)
-        os.close(theirs)
-        lines = shown.read(65_536).decode().splitlines()
-    assert done.returncode == 0
-    assert 50 < max(map(len, lines)) <= 60

@@ -122,14 +122,6 @@ def test_errors(headgate, tmp_path, monkeypatch, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_defaults_of_a_generated_configuration(site):
-    found = site("nginx-lua", "--domain", "api")
-    assert (str(found.listen), found.origin, found.domain) == ("127.0.0.1:8080", "http://127.0.0.1:8000", "api")
-    assert (found.socket, found.table, found.rlqs, found.identify) == ("/run/headgate.sock", "", None, None)
-    assert found.rejection_status == 503
-    assert site("auth-request", "--domain", "api").socket == "/run/headgate.sock"
-
-
 def test_flags_of_a_generated_configuration(site, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ("--domain", "b", "--socket", "some.sock", "--identify", "header:X-A", "--rejection-status", "429")
@@ -142,12 +134,6 @@ def test_configuration_of_envoy_names_the_quota_service_only(site):
     found = site("envoy", "--domain", "api")
     assert (found.socket, found.table, found.rlqs) == ("", "", None)
     assert str(site("envoy", "--domain", "api", "--rlqs", "[::1]:7").rlqs) == "[::1]:7"
-
-
-def test_rejections_of_envoy_have_429_unless_a_flag_says_otherwise(site):
-    """For an Envoy in front, 503 is a failed server."""
-    assert site("envoy", "--domain", "api").rejection_status == 429
-    assert site("envoy", "--domain", "api", "--rejection-status", "503").rejection_status == 503
 
 
 def test_file_gives_what_no_flag_does_except_the_identification_of_nginx_with_lua(site, tmp_path):

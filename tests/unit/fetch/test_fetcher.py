@@ -392,25 +392,6 @@ def test_only_http_1_1_is_offered(authority, monkeypatch):
     assert chosen == ["http/1.1", None]
 
 
-def test_the_callers_tls_context_is_not_changed(authority):
-    serving, trusting = contexts(authority, "localhost")
-    serving.set_alpn_protocols(["h2", "http/1.1"])
-    trusting.set_alpn_protocols(["h2"])
-    with pytest.raises(FetchError, match="the TLS context offers h2, and advice is fetched over"):
-        fetched(Server(answer()), host="localhost", tls=serving, trust=trusting)
-
-    class NotToBeChanged(ssl.SSLContext):
-        def __setattr__(self, name, value):
-            raise AssertionError(name)
-
-        def set_alpn_protocols(self, protocols):
-            raise AssertionError(protocols)
-
-    guarded = NotToBeChanged(ssl.PROTOCOL_TLS_CLIENT)
-    guarded.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
-    assert fetched(Server(answer()), host="localhost", tls=serving, trust=guarded).body == HALF
-
-
 def test_a_body_over_tls_may_end_without_close_notify(authority):
     serving, trusting = contexts(authority, "localhost")
     server = Server(b"HTTP/1.1 200 OK\r\n" + TYPE + b"\r\n" + HALF, resets=False)
@@ -445,17 +426,6 @@ def test_an_unknown_name_is_a_network_error(monkeypatch):
     assert response == NETWORK_ERROR._replace(failure="Name or service not known")
 
 
-@pytest.mark.parametrize("host", ["localhost", "a.localhost", "a.b.localhost.", "127.0.0.1", "[::1]"])
-def test_localhost_is_not_looked_up(monkeypatch, host):
-    listening = "::1" if "::1" in host else "127.0.0.1"
-    with (
-        scripted.serving(lambda connection, server: connection.sendall(answer()), host=listening) as server,
-        monkeypatch.context() as patch,
-    ):
-        patch.setattr(socket, "getaddrinfo", None)
-        assert fetch_advice(AdviceRequest(f"http://{host}:{server.port}/", ())).status == 200
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -484,7 +454,3 @@ def test_wanted_is_asked_once_and_its_errors_are_raised():
     with pytest.raises(KeyError, match="mine"):
         fetched(Server(answer()), wanted=wanted)
     assert [status for status, _ in asked] == [200]
-
-
-def test_body_may_have_any_run_of_spaces():
-    assert fetched(Server(answer(b"[" + b" " * 100_000 + b"]"))).body == b"[" + b" " * 100_000 + b"]"

@@ -10,13 +10,10 @@ from headgate.observe import (
     LinkedMasterState,
     MasterDomainState,
     MasterState,
-    RoutedMasterState,
-    RouterState,
     SidecarState,
     master_metrics,
     merge_states,
     read_counters,
-    router_metrics,
     sidecar_metrics,
 )
 from headgate.observe.metrics import counter_metrics
@@ -106,18 +103,6 @@ def test_sidecar():
         "headgate_master_up 10.0.0.5:10004": 1,
         "headgate_master_up 10.0.0.6:10004": 0,
     }
-
-
-def test_router():
-    traffic = {"up": True, "sent": 3, "dropped": 2, "controls": 1}
-    found = written(
-        router_metrics(RouterState((RoutedMasterState("10.0.0.5:10004", **traffic),), gatekeepers={"gate1": 2}), [])
-    )
-    assert {f"headgate_router_{name} 10.0.0.5:10004" for name in ("master_up",)} <= found.keys()
-    assert found["headgate_router_sent_total 10.0.0.5:10004"] == 3
-    assert found["headgate_router_dropped_total 10.0.0.5:10004"] == 2
-    assert found["headgate_router_controls_total 10.0.0.5:10004"] == 1
-    assert (found["headgate_router_domains"], found["headgate_router_gates gate1"]) == (0, 2)
 
 
 def test_master_and_its_quota_service():

@@ -33,15 +33,6 @@ def test_both_families_have_sockets_of_their_own() -> None:
             sock.close()
 
 
-def test_workers_share_a_port_with_reuse_port() -> None:
-    [first] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=True))
-    with first:
-        [second] = asyncio.run(listening_sockets("127.0.0.1", first.getsockname()[1], reuse_port=True))
-        second.close()
-        with pytest.raises(OSError, match="in use"):
-            asyncio.run(listening_sockets("127.0.0.1", first.getsockname()[1], reuse_port=False))
-
-
 def test_a_foreign_address_is_skipped_beside_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
@@ -62,15 +53,6 @@ def test_accepted_sockets_inherit_what_tunnels_need() -> None:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= receive_buffer_size()
-
-
-def test_a_forbidden_receive_buffer_size_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stingy(socket.socket):
-        def getsockopt(self, *_: object) -> int:
-            return 425_984
-
-    monkeypatch.setattr(socket, "socket", Stingy)
-    assert receive_buffer_size() == 0
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.44.5.6", "::1"])

@@ -191,20 +191,3 @@ def test_client_errors_become_fetch_errors_with_the_url_and_the_reason(error, re
         pass
     assert str(refused.value) == f"{URL}: {reason}"
     assert refused.value.__cause__ is error
-
-
-def test_invalid_url_is_reported():
-    with pytest.raises(FetchError, match="port"), Fetcher().get("https://a.example:port/", {}):
-        pass
-
-
-def test_given_client_stays_open():
-    with httpx2.Client() as client:
-        given = Fetcher(client)
-        given.renew()
-        given.close()
-        assert not client.is_closed
-    own = Fetcher()
-    own.close()
-    with pytest.raises(RuntimeError, match="closed"), own.get(URL, {}):
-        pass

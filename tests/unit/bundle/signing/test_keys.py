@@ -32,17 +32,6 @@ def test_encrypted_key_needs_its_passphrase() -> None:
         keys.read_private_key(content)
 
 
-def test_older_encrypted_keys_are_reported() -> None:
-    content = signers.pem(signers.p256(), passphrase=b"secret", encoding=PrivateFormat.TraditionalOpenSSL)
-    assert b"Proc-Type: 4,ENCRYPTED" in content
-    with pytest.raises(ConfigurationError, match="is encrypted"):
-        keys.read_private_key(content)
-
-
-def test_passphrase_is_requested_for_encrypted_keys_only() -> None:
-    assert keys.read_private_key(signers.pem(signers.ed()), passphrase=lambda: pytest.fail("asked"))
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -89,11 +78,6 @@ def test_certificates_are_read_from_pem_in_order() -> None:
     chain = read_certificate_chain(signers.certificate_pem(LEAF, ROOT))
     assert [one.certificate for one in chain] == [LEAF, ROOT]
     assert chain[0].item == cbor.encode({"cert": signers.der(LEAF)})
-
-
-def test_keys_between_certificates_are_skipped() -> None:
-    content = signers.pem(signers.p256()) + signers.certificate_pem(LEAF)
-    assert [one.certificate for one in read_certificate_chain(content)] == [LEAF]
 
 
 def test_chains_are_read_from_cbor() -> None:
@@ -168,11 +152,6 @@ def test_certificates_with_a_warning_of_the_library_are_refused() -> None:
 )
 def test_certificates_name_hosts(names: list[str], host: str, covered: bool) -> None:
     assert names_of(signers.certificate(names)).cover(host) is covered
-
-
-def test_common_name_is_used_without_alternative_names() -> None:
-    assert names_of(signers.certificate([], common_name="example.com")).cover("example.com")
-    assert not names_of(signers.certificate(["other.example"], common_name="example.com")).cover("example.com")
 
 
 @pytest.mark.parametrize(

@@ -64,14 +64,6 @@ def test_directory_without_index_has_no_primary_url(run, folder, out, version, p
     assert run("info", out, "--json").json["primary_url"] == primary
 
 
-def test_given_header_is_set_in_each_response(run, folder, out):
-    flags = ("-H", "Cache-Control: max-age=60", "-H", "x-a: 1", "-H", "X-A: 2")
-    assert run("create", "--dir", folder, "--base-url", BASE, "-o", out, *flags).code == 0
-    for line in lines_of(run, out).values():
-        assert (line["headers"]["cache-control"], line["headers"]["x-a"]) == ("max-age=60", "1, 2")
-        assert line["headers"]["content-type"].startswith("text/")
-
-
 def test_output_file_is_left_out(run, folder):
     out = folder / "site.wbn"
     for _ in range(2):
@@ -81,29 +73,12 @@ def test_output_file_is_left_out(run, folder):
     assert BASE + "site.wbn" not in {url for url, _ in lines_of(run, out)}
 
 
-def test_failed_create_leaves_the_old_file(run, folder, out):
-    out.write_bytes(b"before")
-    result = run("create", "--dir", folder, "--base-url", BASE, "-o", out, "--manifest-url", BASE + "no")
-    assert (result.code, result.err.count("\n")) == (2, 1)
-    assert out.read_bytes() == b"before"
-    assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
-
-
 def test_empty_source_writes_no_bundle(run, tmp_path, out):
     (tmp_path / "empty").mkdir()
     result = run("create", "--dir", tmp_path / "empty", "--base-url", BASE, "-o", out)
     assert result.code == 2
     assert result.err.endswith("headgate: the source has no exchanges; no bundle is written\n")
     assert not out.exists()
-
-
-def test_urls_may_be_relative_to_the_base_url(run, folder, out):
-    flags = ("--version", "b1", "--manifest-url", "a/long.txt", "--primary-url", "/a/long.txt")
-    assert run("create", "--dir", folder, "--base-url", "https://example.com", "-o", out, *flags).code == 0
-    fields = run("info", out, "--json").json
-    assert (fields["primary_url"], fields["manifest_url"]) == (BASE + "a/long.txt",) * 2
-    assert run("convert", out, "--version", "draft-01", "--manifest-url", "/", "-o", out).code == 0
-    assert run("info", out, "--json").json["manifest_url"] == BASE
 
 
 WRONG = [

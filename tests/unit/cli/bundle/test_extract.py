@@ -160,11 +160,6 @@ def names_of(*urls):
     return [names.name(url).removeprefix("h/") for url in urls]
 
 
-def test_equal_names_get_numbers():
-    assert names_of("http://h/a.png", "https://h/a.png", "http://h/A.PNG") == ["a.png", "a~2.png", "A~3.PNG"]
-    assert names_of("http://h/a~2.png", "http://h/a.png", "https://h/a.png") == ["a~2.png", "a.png", "a~3.png"]
-
-
 def test_variant_keys_are_in_the_names():
     names = FileNames()
     keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]

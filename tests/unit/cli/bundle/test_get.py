@@ -1,9 +1,3 @@
-import os
-import pty
-import stat
-import subprocess
-import sys
-
 import pytest
 
 from tests.malformed import parts
@@ -62,19 +56,6 @@ def test_output_file_gets_the_payload_only(run, site, tmp_path):
     assert run("get", site, BASE, "-o", "-") == (0, b"home", "")
 
 
-def test_failed_get_leaves_the_old_file(run, site, tmp_path):
-    out = tmp_path / "out"
-    out.write_bytes(b"before")
-    out.chmod(0o640)
-    assert run("get", site, BASE + "nope", "-o", out).code == 1
-    assert out.read_bytes() == b"before"
-    assert run("get", site, BASE, "-o", out).code == 0
-    assert out.read_bytes() == b"home"
-    assert stat.S_IMODE(out.stat().st_mode) == 0o640
-    assert run("get", site, BASE, "-o", site).code == 0  # the file that is being read
-    assert site.read_bytes() == b"home"
-
-
 def test_request_headers_choose_the_variant(run, site):
     url = BASE + "page"
     assert run("get", site, url, "--variant-key", "fr") == (0, b"fr", "")
@@ -86,13 +67,6 @@ def test_request_headers_choose_the_variant(run, site):
     assert "en, fr" in missing.err
     assert "similar: " not in missing.err
     assert run("get", site, BASE, "--variant-key", "en").code == 1
-
-
-@pytest.mark.parametrize("value", ["Accept-Encoding;br;identity", "Accept-Encoding;br;gzip;identity"])
-def test_identity_is_preferred_without_request_headers(run, make, value):
-    keys = value.split(";")[1:]
-    path = make({BASE: [{"payload": key.encode(), "variant_key": key, "variants": value} for key in keys]})
-    assert run("get", path, BASE) == (0, b"identity", "")
 
 
 def test_first_variant_is_used_without_an_acceptable_one(run, make):
@@ -139,18 +113,6 @@ def test_bundle_may_be_stdin_or_the_end_of_a_file(run, site, tmp_path):
     appended.write_bytes(b"#!/bin/sh\n" + site.read_bytes())
     assert run("get", appended, BASE).code == 1
     assert run("get", appended, BASE, "--from-end") == (0, b"home", "")
-
-
-def test_binary_payload_is_not_printed_on_a_terminal(site):
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "headgate", "bundle", "get", str(site)]
-    with os.fdopen(theirs, "wb") as terminal:
-        done = subprocess.run([*command, "/a/logo.png"], stdout=terminal, stderr=subprocess.PIPE, check=False)
-        assert done.returncode == 1
-        assert b"is binary" in done.stderr
-        assert subprocess.run([*command, "/a/logo.png", "-o", "-"], stdout=terminal, check=False).returncode == 0
-    assert os.read(ours, 100) == b"\x89PNG\0\0"
-    os.close(ours)
 
 
 def test_control_characters_in_names_are_escaped(run, make):

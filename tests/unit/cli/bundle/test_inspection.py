@@ -1,8 +1,4 @@
 import hashlib
-import os
-import pty
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -24,26 +20,6 @@ def test_info_json_has_the_documented_fields(run, make):
     assert fields["length"] == site.stat().st_size
     manifest = fields["sections"][0]
     assert site.read_bytes()[manifest["offset"] : manifest["offset"] + manifest["length"]] == parts.text(BASE)
-
-
-def test_info_prints_labelled_lines(run, make):
-    site = make({BASE: b"x" * 2_000})
-    result = run("info", site)
-    assert result.code == 0
-    lines = result.out.decode().splitlines()
-    assert lines[0] == f"{site}: a b1 bundle of 2.2 kB"
-    assert ["primary", "URL", BASE] in [line.split() for line in lines]
-    assert ["URLs", "1"] in [line.split() for line in lines]
-    assert not any(line.startswith("missing") for line in lines)
-
-
-def test_info_shows_missing_bytes_of_a_truncated_bundle(run, make):
-    site = make({BASE: b"x" * 2_000})
-    site.write_bytes(site.read_bytes()[:-1_500])
-    result = run("info", site)
-    assert result.code == 0
-    assert "missing          1500 bytes at the end" in result.out.decode()
-    assert run("info", site, "--json").code == 0
 
 
 def test_info_json_has_lengths_beyond_63_bits(run, tmp_path):
@@ -153,19 +129,6 @@ def test_list_escapes_control_characters(run, make):
     assert rb"a/\x1b[2J\x07b" in result.out
 
 
-@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_list_colours_only_on_a_terminal(site, environment, coloured):
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "headgate", "bundle", "list", str(site)]
-    clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    with os.fdopen(theirs, "wb") as terminal:
-        subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, check=True, env={**clean, **environment})
-    assert (b"\x1b[1m" in os.read(ours, 10_000)) is coloured
-    os.close(ours)
-    piped = subprocess.run(command, capture_output=True, check=True, env={**clean, **environment})
-    assert b"\x1b" not in piped.stdout
-
-
 @pytest.fixture
 def bad(tmp_path):
     """Two things wrong, one unwise: a response without a status, an index entry with a fragment, and the head 0x84."""
@@ -191,19 +154,3 @@ def test_check_lines_have_the_form_of_compilers(run, bad):
     assert all(line.startswith(f"{bad}:") for line in lines)
     assert any(": error: " in line and line.endswith("(3.3 step 24) [section-missing]") for line in lines)
     assert result.err.startswith(f"{bad}: {len(lines)} errors, 0 warnings")
-
-
-def test_check_reports_invalid_content_and_unreadable_files(run, tmp_path):
-    (tmp_path / "no").write_bytes(b"no bundle")
-    result = run("check", tmp_path / "no", "--json")
-    assert (result.code, [one["code"] for one in result.json["errors"]]) == (1, ["not-a-bundle"])
-    assert run("check", tmp_path / "nowhere").code == 2
-
-
-def test_check_accepts_the_options_of_reading(run, tmp_path):
-    path = tmp_path / "relative.wbn"
-    path.write_bytes(b"MZ" * 7 + parts.b2().having(primary=parts.text("/")).written())
-    result = run("check", path, "--json", "--from-end")
-    assert (result.code, [one["code"] for one in result.json["warnings"]]) == (0, ["primary-url"])
-    result = run("check", path, "--json", "--from-end", "--base-url", parts.PRIMARY)
-    assert (result.code, result.json) == (0, {"errors": [], "warnings": []})

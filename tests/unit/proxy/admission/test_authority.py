@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import ConfigurationError
 from headgate.http.url import serialised_origin
-from headgate.proxy.admission.authority import Authority, HostRules, parse_authority, parse_host
+from headgate.proxy.admission.authority import Authority, HostRules, parse_authority
 
 
 @pytest.mark.parametrize(
@@ -71,17 +71,6 @@ def test_the_longest_name_is_accepted() -> None:
     assert parse_authority(f"{longest}b:443") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "host"),
-    [
-        ("Example.com", "example.com"), ("[::1]", "[::1]"), ("127.1", "127.0.0.1"), ("::1", None), ("a:1", None),
-        ("", None), ("a/b", None), ("a@b", None),
-    ],
-)  # fmt: skip
-def test_a_host_is_parsed_like_an_authority(text: str, host: str | None) -> None:
-    assert parse_host(text) == host
-
-
 def reason(rules: HostRules, text: str) -> str | None:
     authority = parse_authority(text)
     assert authority is not None
@@ -125,14 +114,6 @@ def test_addresses_match_whole_rules_only() -> None:
     # Part of an address is not its parent domain.
     assert reason(HostRules(deny=["0.0.0.34"]), "93.0.0.34:443") is None
     assert reason(HostRules(allow=["example.com"]), "93.184.216.34:443") == "host"
-
-
-def test_the_detail_names_the_host() -> None:
-    authority = parse_authority("www.example.com:443")
-    assert authority is not None
-    denied = HostRules(deny=["example.com"]).refusal(authority)
-    assert denied is not None
-    assert denied.detail == "www.example.com is denied"
 
 
 def test_invalid_hosts_and_ports_are_errors() -> None:
