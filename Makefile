@@ -49,13 +49,14 @@ reference: $(STAMP) ## write the reference pages that are generated from the cod
 conformance: $(STAMP) ## list the quoted sentences of the four documents and their tests, in build/conformance
 	@$(BIN)/python scripts/conformance.py
 
-evidence: $(STAMP) ## run what docs/evidence.md cites, and print its tables (20 minutes)
+evidence: $(STAMP) ## run what docs/evidence.md cites, print its tables and draw the plots (20 minutes)
 	@$(BIN)/python -m lab attack
 	@$(BIN)/python -m lab downtime
 	@$(BIN)/python -m lab ablation
 	@$(BIN)/python -m lab sensitivity
 	@$(BIN)/python -m bench.concurrency_laws
 	@$(BIN)/python -m bench.simulated_gate
+	@$(BIN)/python -m lab.figures
 
 vendor: ## fetch the JavaScript library of the dashboard again, and check its digest
 	@sh scripts/vendor.sh

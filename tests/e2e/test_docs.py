@@ -1,10 +1,11 @@
 """Runs every command block of the README and of docs/, in order, in a separate directory per page.
 
 In a page, a ```sh block is run line by line (a trailing backslash joins lines); a ```text block right after it shows
-what the last line prints, where `…` stands for anything. A ```toml or ```python block whose first line is a comment
-with a file's name is written to that file first. Lines that start a server run in the background until it is ready and
-end with the page. Fixed ports are replaced by free ones, the same one throughout a page. Except in the README, plain
-`headgate` commands are forked (tests/forked.py) instead of started by the shell.
+what the last line prints, where `…` stands for anything. A ```toml, ```python or ```nginx block whose first line is a
+comment with a file's name is written to that file first. Lines that start a server run in the background until it is
+ready and end with the page, or where a comment says "Ctrl+C in the terminal of" and how their command begins. Fixed
+ports are replaced by free ones, the same one throughout a page. Lines that install are not run; their extras exist.
+Except in the README, plain `headgate` commands are forked (tests/forked.py) instead of started by the shell.
 """
 
 import importlib
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -28,7 +30,9 @@ from tests.servers import free_port
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "lab" / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<=http.server )\d+")
+PORT = re.compile(
+    r"(?<=127\.0\.0\.1:)\d+|(?<=\"127\.0\.0\.1\", )\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<=http.server )\d+"
+)
 SERVERS = (
     "headgate serve",
     "headgate master",
@@ -42,11 +46,15 @@ SERVERS = (
     "gunicorn ",
     "waitress-serve ",
     "python -m http.server",
+    "python api.py",
 )
-SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ")
+SILENT_SERVERS = ("nginx ", "haproxy -f ", "envoy -c ", "redis-server ")
 """Servers of which no line says that they are ready; they are when they listen."""
 FOLDERS = "|".join(sorted({path.name for path in (ROOT / "src/headgate").iterdir() if path.is_dir()}))
 LANGUAGES = {"sh", "text", "toml", "python", "json", "nginx", "http", "yaml", "ini"}
+INSTALLS = ("git clone ", "cd headgate", "python3 -m venv ", ". ~/headgate-env/bin/activate", "pip install ")
+STOP = "# Ctrl+C in the terminal of "
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 PATIENCE = 60.0  # seconds; only ever reached by a failing test
 
 
@@ -89,6 +97,7 @@ class Reader:
         self.forks = forks
         self.stack = stack
         self.ports = {}
+        self.servers = {}
         self.printed = ""
         self.environment = dict(os.environ, NO_COLOR="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(ROOT))
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
@@ -107,12 +116,15 @@ class Reader:
         text = self.on_free_ports(text)
         if language == "sh":
             for line in text.replace("\\\n", " ").splitlines():
-                if line.strip() and not line.startswith("#"):
+                if line.startswith(STOP):
+                    (command,) = (one for one in self.servers if one.startswith(line.removeprefix(STOP)))
+                    self.servers.pop(command).close()
+                elif line.strip() and not line.startswith("#"):
                     self.run(line.strip())
         elif language == "text":
             self.expect(text)
-        elif language in ("toml", "python"):
-            name = re.match(r"# ([\w./-]+\.(?:toml|py))\n", text)
+        elif language in ("toml", "python", "nginx"):
+            name = re.match(r"# ([\w./-]+\.(?:toml|py|conf))\n", text)
             if name:
                 (self.folder / name[1]).write_text(text)
 
@@ -125,11 +137,17 @@ class Reader:
                 assert "headgate serve --demo" in recipe.stdout
                 self.run("headgate serve --demo")
             return
+        if line.startswith(INSTALLS):
+            unknown = set(re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*?)\]", line)))) - set(EXTRAS)
+            assert unknown == set(), line
+            return
         line = line.removeprefix(".venv/bin/")  # which is on the path here
         if line.startswith("headgate serve") and "--listen" not in line and "--config" not in line:
             line += self.on_free_ports(" --listen 127.0.0.1:8080 --admin 127.0.0.1:8090")
+        line = line.removesuffix(" &")
         if line.startswith(SERVERS + SILENT_SERVERS):
-            self.stack.enter_context(self.server(line))
+            self.servers[line] = self.stack.enter_context(ExitStack())
+            self.servers[line].enter_context(self.server(line))
             return
         process, log = self.started(line)
         code = process.wait(PATIENCE)
@@ -229,5 +247,5 @@ def is_defined(name):
     return True
 
 
-def test_the_tour_names_files():
-    assert len(re.findall(r"`[\w/]+\.py`", (ROOT / "docs" / "tour.md").read_text())) > 20
+def test_the_page_for_contributors_names_files():
+    assert len(re.findall(r"`[\w/]+\.py`", (ROOT / "docs" / "contributing.md").read_text())) > 20

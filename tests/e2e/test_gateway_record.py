@@ -31,7 +31,7 @@ FILES = {
 
 
 async def test_a_proxied_request_touches_eight_files() -> None:
-    """Those that docs/tour.md names, on a connection that has sent requests before."""
+    """Those that docs/contributing.md names, on a connection that has sent requests before."""
     root, touched = Path(headgate.__file__).parent, set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -47,8 +47,8 @@ async def test_a_proxied_request_touches_eight_files() -> None:
         finally:
             sys.setprofile(None)
     assert touched == FILES
-    tour = (root.parents[1] / "docs/tour.md").read_text()
-    assert [name for name in FILES if f"`{name}`" not in tour] == []
+    page = (root.parents[1] / "docs/contributing.md").read_text()
+    assert [name for name in FILES if f"`{name}`" not in page] == []
 
 
 async def test_a_request_leaves_one_record() -> None:
