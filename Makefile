@@ -6,8 +6,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
+SECONDS ?= 600
 
-.PHONY: help run demo test test-deep venv servers lint bench lock docs reference conformance evidence vendor
+.PHONY: help run demo test test-deep venv servers lint fuzz soak bench lock docs reference conformance evidence vendor
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -36,6 +37,13 @@ lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight 
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/weight.py
+
+fuzz: $(STAMP) ## fuzz each parser of untrusted input, for SECONDS=600 each
+	@for target in wire bundle advice http1 proxy_protocol signatures; do \
+		echo "$$target, $(SECONDS) s"; $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$(SECONDS) || exit 1; done
+
+soak: $(STAMP) ## load a gate with faults for SECONDS=600, and see that memory and descriptors stay flat
+	@$(BIN)/python -m bench.soak $(SECONDS)
 
 bench: $(STAMP) ## measure ratios to other programs
 	@$(BIN)/python -m bench

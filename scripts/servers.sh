@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 missing=
 for program in nginx redis-server wrk curl wget node:nodejs npm openssl chromium squid haproxy \
     tinyproxy:tinyproxy-bin nghttpx:nghttp2-proxy nghttp:nghttp2-client h2load:nghttp2-client \
-    ip:iproute2 unshare:util-linux; do
+    ip:iproute2 unshare:util-linux promtool:prometheus systemd-analyze:systemd; do
     if ! PATH="$PATH:/usr/sbin" command -v "${program%%:*}" >/dev/null; then
         missing="$missing ${program##*:}"
     fi
@@ -27,7 +27,7 @@ install_packages() {
     fi
     # Debian also starts it when the machine starts; this is disabled unless the service was installed before.
     unwanted=
-    for service in nginx redis-server squid haproxy nghttpx; do
+    for service in nginx redis-server squid haproxy nghttpx prometheus; do
         [ -e "/etc/init.d/$service" ] || unwanted="$unwanted $service"
     done
     export DEBIAN_FRONTEND=noninteractive
@@ -58,5 +58,5 @@ if ! cmp -s "$lock" "$node/installed"; then
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi
-echo "servers: nginx and its Lua module, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs"
-echo "and Node.js with its packages are there."
+echo "servers: nginx and its Lua module, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs,"
+echo "promtool, systemd-analyze, and Node.js with its packages are there."

@@ -1,7 +1,15 @@
-"""The wheel: what is in it, and what it can do in a clean environment with each extra alone."""
+"""Wheel and sdist: what is in them, and what the wheel can do in a clean environment.
 
+Each extra alone is tried with the locked versions; all of them with the oldest versions that pyproject.toml allows, and
+with the newest on each Python that is here.
+"""
+
+import hashlib
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from contextlib import contextmanager
@@ -47,12 +55,21 @@ def run(folder, *words):
     return subprocess.run([folder / "bin" / words[0], *words[1:]], cwd=folder, capture_output=True, text=True)
 
 
+def build(source, folder):
+    """Build sdist and wheel of a tree; return both."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", folder]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+def built(tmp_path_factory):
+    return build(ROOT, tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    return built[1]
 
 
 @pytest.fixture
@@ -96,6 +113,26 @@ def test_the_wheel_has_the_package_with_its_data_and_nothing_else(wheel):
     assert {"headgate/py.typed", "headgate/store/records.lua", "headgate/origin/sidecar/nginx.conf"} <= set(names)
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert set(metadata.get_all("Provides-Extra")) == set(EXTRAS)
+
+
+def test_the_sdist_has_what_tests_need_and_builds_the_same_again(built, tmp_path):
+    with tarfile.open(built[0]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.iterdir()
+    assert {path.name for path in tree.iterdir()} == {
+        *("LICENSE", "PKG-INFO", "README.md", "SECURITY.md", "docs", "examples", "lab", "pyproject.toml", "share"),
+        *("src", "tests", ".gitignore"),
+    }  # fmt: skip
+    for path in tree.rglob("*"):
+        os.utime(path, (1, 1))
+    again = build(tree, tmp_path)
+    assert [hashlib.sha256(path.read_bytes()).digest() for path in again] == [
+        hashlib.sha256(path.read_bytes()).digest() for path in built
+    ]
+
+
+def test_an_index_would_accept_both(built):
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True, capture_output=True)
 
 
 def test_the_base_is_the_agent_and_the_bundle_reader(install):
@@ -164,4 +201,39 @@ def test_a_prefetch_proxy_starts_with_its_own_certificate(install):
     (folder / "headgate.toml").write_text('[proxy]\nlisten = "127.0.0.1:0"\n')
     assert run(folder, "headgate", "config", "check").stdout == "headgate.toml: valid, 0 domains\n"
     with running(folder, "proxy") as proxy:
+        proxy.wait_for(r"^ready https://")
+
+
+def interpreter(version):
+    """Return a Python of this version that runs, None if there is none."""
+    found = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")]
+    return next((path for path in found if path and subprocess.run([path, "-c", ""], stderr=-3).returncode == 0), None)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("python", "resolution"),
+    [("3.11", "lowest-direct"), *((python, "highest") for python in ("3.11", "3.12", "3.13", "3.14"))],
+)
+def test_oldest_and_newest_dependencies(wheel, tmp_path, python, resolution):
+    """It downloads packages. Scrapy is left out: it needs a newer cryptography than the oldest that is allowed."""
+    if (found := interpreter(python)) is None:
+        pytest.skip(f"Python {python} is not installed")
+    subprocess.run([UV, "venv", "--quiet", "--python", found, "--allow-existing", tmp_path], check=True)
+    extras = sorted(set(PROGRAMS) - {"niquests", "scrapy"})
+    to = ["--quiet", "--python", tmp_path / "bin/python", *(f"--extra={extra}" for extra in extras)]
+    words = [UV, "pip", "install", *to, "--resolution", resolution, "--requirement", ROOT / "pyproject.toml"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if "error sending request" in done.stderr and not os.environ.get("HEADGATE_REQUIRE_SERVERS"):
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    subprocess.run([UV, "pip", "install", *to[:3], "--no-deps", "--offline", wheel], check=True)
+    for extra in extras:
+        done = run(tmp_path, "python", "-W", "error", "-c", PROGRAMS[extra])
+        assert (done.returncode, done.stderr) == (0, ""), extra
+    address = ("--listen", "127.0.0.1:0")
+    with running(tmp_path, "serve", "--demo", *address, "--admin", "127.0.0.1:0") as gate:
+        assert gate.statuses(6)[-1] == 503
+        assert "headgate_requests_total" in gate.admin("/metrics")
+    with running(tmp_path, "proxy", "--self-signed", *address) as proxy:
         proxy.wait_for(r"^ready https://")
