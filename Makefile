@@ -6,7 +6,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
-SECONDS ?= 600
 
 .PHONY: help run demo test test-deep venv servers lint fuzz soak bench lock docs reference conformance evidence vendor
 
@@ -38,11 +37,13 @@ lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight 
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/weight.py
 
+fuzz: SECONDS ?= 600
 fuzz: $(STAMP) ## fuzz each parser of untrusted input, for SECONDS=600 each
 	@for target in wire bundle advice http1 proxy_protocol signatures; do \
 		echo "$$target, $(SECONDS) s"; $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$(SECONDS) || exit 1; done
 
-soak: $(STAMP) ## load a gate with faults for SECONDS=600, and see that memory and descriptors stay flat
+soak: SECONDS ?= 900
+soak: $(STAMP) ## load a gate with faults for SECONDS=900, and see that memory and descriptors stay flat
 	@$(BIN)/python -m bench.soak $(SECONDS)
 
 bench: $(STAMP) ## measure ratios to other programs
