@@ -28,6 +28,7 @@ listen = "127.0.0.1:{gate}"
 admin = ""
 master = "127.0.0.1:{master}"
 identify = "header:X-Key"
+max_delay = 0.5
 workers = 2
 [gate.timeouts]
 header = 1.0
