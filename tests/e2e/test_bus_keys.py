@@ -117,6 +117,19 @@ def test_a_gate_with_another_key_limits_nothing_says_so_once_and_disturbs_no_oth
             holds(refused)
 
 
+def test_a_gate_reads_its_key_again(tmp_path, origin, keys, allowed):
+    server, good, bad = keys("master"), keys("good"), keys("bad")
+    allowed.write_text(good.key)
+    with programs.headgate(tmp_path, *secured(server, allowed)) as master:
+        options = ("--max-delay", "0", "--curve-server", server.public, "--curve-key", bad.secret)
+        with gate(tmp_path, origin, master, *options) as running:
+            assert running.statuses(5) == [200] * 5
+            bad.secret.write_bytes(good.secret.read_bytes())
+            running.process.send_signal(signal.SIGHUP)
+            running.wait_for("a new gate in this process has taken over, because of the keys for the master$")
+            holds(running)
+
+
 def test_a_key_may_be_limited_to_domains_and_a_removed_key_loses_its_connection(tmp_path, origin, keys, allowed):
     server, good, limited = keys("master"), keys("good"), keys("limited")
     allowed.write_text(f"{good.key} good\n{limited.key} limited other\n")

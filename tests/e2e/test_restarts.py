@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -91,7 +92,30 @@ class Gates:
                 assert process.poll() is None, said.decode()
                 assert time.monotonic() < deadline, said.decode()
                 time.sleep(0.02)
+        self.log = Path(log.name)
         return process
+
+    def reload(self, process: subprocess.Popen[bytes], pattern: str) -> None:
+        """Have a gate reload the file; return when its log has a new line with `pattern`."""
+        before, deadline = len(self.log.read_text()), time.monotonic() + programs.PATIENCE
+        process.send_signal(signal.SIGHUP)
+        while not re.search(pattern, self.log.read_text()[before:], re.MULTILINE):
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
+
+
+def is_refused(port: int) -> bool:
+    """Return whether nothing listens at a port."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) != 0
+
+
+def metric(port: int, name: str) -> float:
+    """Return the value of a sample of the admin listener at `port`."""
+    with http_client(port) as admin:
+        admin.request("GET", "/metrics")
+        text = admin.getresponse().read().decode()
+    return float(re.search(f"^{re.escape(name)} (.*)$", text, re.MULTILINE)[1])
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.deep)])
@@ -113,6 +137,90 @@ def test_takeovers_and_reloads_lose_no_request(tmp_path, origin, workers, count)
     assert process.wait(programs.PATIENCE) == 0
     assert set(found) == {200}
     assert found[200] > 20 * count
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reload_of_any_key_loses_neither_a_request_nor_what_was_counted(tmp_path, origin, workers):
+    gates = Gates(tmp_path, origin.url)
+    once = '[[domain]]\nname = "once"\npath_prefix = "/once"\nrules = ["1/h burst 1"]\n'
+    text = gates.file.read_text().replace("[[domain]]", f"{once}[[domain]]")
+    gates.file.write_text(text)
+    process = gates.start()
+    descriptors, ports, other = [], [gates.port], free_port()
+    with load(gates.port) as found, http_client(gates.port) as client:
+        client.request("GET", "/once")
+        assert client.getresponse().status == 200
+        client.close()
+        for number in range(10):
+            ports[1:], admin = [free_port()], (gates.admin, other)[number % 2]
+            changed = text.replace(f'"127.0.0.1:{gates.port}"', str([f"127.0.0.1:{port}" for port in ports]))
+            changed = changed.replace(f'"127.0.0.1:{gates.admin}"', f'"127.0.0.1:{admin}"\nmax_delay = 0')
+            keys = f'workers = {1 + (workers - 1) * (number % 2)}\ntakeover = "{tmp_path}/{number}.sock"'
+            gates.file.write_text(changed.replace("max_delay = 0", f"max_delay = 0\n{keys}"))
+            gates.reload(process, "taken over, because of listeners, ")
+            with http_client(ports[1]) as new:
+                new.request("GET", "/once")
+                assert (status := new.getresponse().status) == 503, status
+            assert metric(admin, "headgate_config_last_reload_successful") == 1
+            descriptors.append(len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
+    children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    assert len(children) <= (2 * workers if workers > 1 else 0)
+    assert max(descriptors[-4:]) < descriptors[0] + 30 * workers
+    assert set(found) == {200}
+    if workers == 1:
+        assert metric(admin, 'headgate_requests_total{domain="a",outcome="accepted"}') == found[200]
+    assert not Path(f"{tmp_path}/0.sock").exists()
+    successor = gates.start()  # the socket of the last reload
+    assert process.wait(programs.PATIENCE) == 0
+    successor.terminate()
+    assert successor.wait(programs.PATIENCE) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert all(map(is_refused, ports))
+
+
+def test_a_gate_that_cannot_start_leaves_the_one_in_force(tmp_path, origin):
+    gates = Gates(tmp_path, origin.url)
+    text = gates.file.read_text()
+    process = gates.start()
+    with load(gates.port) as found, socket.create_server(("127.0.0.1", 0)) as taken:
+        port, new = taken.getsockname()[1], free_port()
+        wrong = text.replace(str(gates.admin), str(new))
+        listen, log = f'listen = "127.0.0.1:{gates.port}"', '[log]\naccess = "/none/log"'
+        for words, rest, error in (
+            (f'listen = ["unix:{tmp_path}/s", "127.0.0.1:{port}"]', "", f":{port} is taken by another program"),
+            (f'{listen}\ntakeover = "/none/t"', "", "cannot listen at '/none/t'"),
+            (f'{listen}\ntakeover = "{tmp_path}/t"', log, "log.access: '/none/log'"),
+            (f"{listen}\nworkers = 2", log, "log.access: '/none/log'"),
+        ):
+            gates.file.write_text(f"{wrong.replace(listen, words)}\n{rest}")
+            gates.reload(process, f"{error}.*; the configuration in force stays as it is")
+            assert metric(gates.admin, "headgate_config_last_reload_successful") == 0
+        assert is_refused(new)
+        assert not any((tmp_path / name).exists() for name in "st")
+        gates.file.write_text(wrong)
+        gates.reload(process, "taken over, because of gate.admin$")
+    process.terminate()
+    assert process.wait(programs.PATIENCE) == 0
+    assert set(found) == {200}
+
+
+def test_sigterm_ends_also_a_gate_that_was_replaced_and_its_workers(tmp_path, origin):
+    gates = Gates(tmp_path, origin.url, "workers = 2")
+    process = gates.start()
+    with socket.create_connection(("127.0.0.1", gates.port)) as slow:
+        slow.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n1")
+        time.sleep(0.3)
+        gates.file.write_text(gates.file.read_text().replace("workers = 2", "workers = 3"))
+        gates.reload(process, "taken over, because of gate.workers$")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) > 3
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        slow.sendall(b"2345")
+        assert slow.recv(1000).startswith(b"HTTP/1.1 200 ")
+    assert process.wait(programs.PATIENCE) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.deep)])

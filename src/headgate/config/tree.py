@@ -371,8 +371,13 @@ def restart_note(old: "Configuration", new: "Configuration", keys: Iterable[str]
 
     `keys` are those that only a restart changes; a reload applies all others.
     """
-    changed = [key for key in keys if attrgetter(key)(old) != attrgetter(key)(new)]
+    changed = changed_keys(old, new, keys)
     return f"; a restart is needed for {', '.join(changed)}" if changed else ""
+
+
+def changed_keys(old: "Configuration", new: "Configuration", keys: Iterable[str]) -> list[str]:
+    """Return which of `keys`, by their paths, have another value in `new`."""
+    return [key for key in keys if attrgetter(key)(old) != attrgetter(key)(new)]
 
 
 def keep_keys(old: "Configuration", new: "Configuration", keys: Iterable[str]) -> "Configuration":

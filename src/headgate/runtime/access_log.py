@@ -284,6 +284,13 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\x{byte:02X}" for byte in match[0].encode())
 
 
+def check_access_log(settings: LogSection) -> None:
+    """Raise `ConfigurationError` for files of the access log that cannot be used."""
+    identifier_namer(settings, b"")
+    if settings.access:
+        os.close(_open(settings.access))
+
+
 def _open(path: str) -> int:
     try:
         if path == "-":

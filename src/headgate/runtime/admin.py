@@ -56,7 +56,7 @@ async def start_admin(
         server, addresses=listener.addresses, hosts=settings.hosts, control=control, feed=feed, log=log
     )
     await listener.start(application)
-    server.start_task(feed.run())
+    listener.on_close = server.start_task(feed.run()).cancel
     server.admin = [Address(*bound) for bound in listener.addresses]
     return listener
 

@@ -46,10 +46,9 @@ _MONITORED_LATENCY = 1.0
 """Seconds: the `healthy_latency` of a limit that only learns the capacity, and rejects nothing."""
 _OTHER_FILES = 64
 """Descriptors that are kept for listeners, the admin address, the bus and files."""
-RESTART_KEYS = (
-    "gate.listen",
+REPLACED_KEYS = (
+    "listeners",
     "gate.takeover",
-    "listener",
     "gate.admin",
     "admin",
     "gate.workers",
@@ -57,14 +56,15 @@ RESTART_KEYS = (
     "gate.curve_key",
     "gate.curve_server",
     "gate.shard",
-    "gate.loop",
+    "gate.watch_files",
     "gate.bounds.buffer_files",
     "gate.bounds.buffer_memory",
-    "master.listen",
     "master.store",
+    "master.snapshot_interval",
     "limit.snapshot",
 )
-"""Keys that only a restart can change."""
+"""Keys for which a reload replaces the gate by another one in the same process; it applies others to the one in force.
+"""
 
 
 class Composition(NamedTuple):
@@ -152,12 +152,6 @@ def load_tls(tree: Configuration) -> dict[str, TlsKeys]:
         client_ca: TlsKeys(tree.certificates, client_ca)
         for client_ca in dict.fromkeys(one.client_ca for one in tree.listeners if one.tls)
     }
-
-
-def require_same_tls(old: Configuration, new: Configuration) -> None:
-    """Raise `ConfigurationError` for a reload that would have `gate.listen` begin or cease to use TLS."""
-    is_same = [one.tls for one in old.listeners] == [one.tls for one in new.listeners]
-    fail_if(not is_same, "gate.tls: listeners use TLS, or use it no longer; a restart is needed for that")
 
 
 def listener_settings(tree: Configuration, keys: Mapping[str, TlsKeys], ports: Sequence[int]) -> list[ListenerSettings]:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.config import Configuration
-from headgate.config.tree import Gate, keep_keys
+from headgate.config.tree import Gate
 from headgate.errors import ConfigurationError
 from headgate.limit import Gatekeeper
 from headgate.limit.concurrency import ConcurrencyState
@@ -48,7 +48,6 @@ from headgate.runtime.gate_advice import (
     static_states,
 )
 from headgate.runtime.gate_build import (
-    RESTART_KEYS,
     Composition,
     build_gatekeeper,
     build_policy,
@@ -63,7 +62,6 @@ from headgate.runtime.gate_build import (
     open_memory,
     read_keys,
     require_gate,
-    require_same_tls,
 )
 from headgate.runtime.gate_overview import GateParts
 from headgate.runtime.gatekeeping import (
@@ -144,7 +142,7 @@ class GateProcess(Backend):
             self.gatekeeper = self._new_gatekeeper(tree, self._composed, self._link)
             """The gatekeeper in force."""
             self._advice_loop = None if configuration.advice else make_loop(tree, None, workers=1, log=log)
-            self._advice = self._new_advice(configuration)
+            self._advice = self._new_advice(tree, configuration.advice)
             self._gateway = Gateway(
                 tree.origins,
                 self._build_policy(),
@@ -164,14 +162,17 @@ class GateProcess(Backend):
     def drain_timeout(self) -> float:
         return self.tree.gate.drain + self.tree.gate.drain_delay
 
-    async def start(self) -> None:
+    async def start(self, before: Backend | None = None) -> None:
+        """Start to accept clients; if it replaces another gate of one process, it continues what that has counted."""
         link = self._link
         if link is not None:
             link.start(asyncio.get_running_loop())
             await wait_for_masters(link, holds=self._holds)
         self.store.start()
-        await self._restore()
+        await self._restore(before)
         await self._listen()
+        if isinstance(before, GateProcess):
+            self._continue(before)
         loop = asyncio.get_running_loop()
         self._periodic = [
             loop.create_task(task)
@@ -187,9 +188,7 @@ class GateProcess(Backend):
             reports = MasterReports(lambda: link.connections, log)
             short_holds = report_short_holds("gate.max_hold", self._short_limit, log)
             self._periodic += [loop.create_task(task) for task in (reports.run(), short_holds)]
-        # The objects built so far stay: the garbage collector need not look at them again.
-        gc.collect()
-        gc.freeze()
+        freeze_objects()
 
     async def _listen(self) -> None:
         ports = {one.listener: one.address.port for one in self._endpoints}
@@ -221,14 +220,34 @@ class GateProcess(Backend):
             if line and not self._number:
                 log(line)
 
-    async def _restore(self) -> None:
-        """Restore the histories of the master of this process, and save them from now on."""
+    async def _restore(self, before: Backend | None) -> None:
+        """Restore the histories of the master of this process, unless `before` has them; save them from now on."""
         master = self.gatekeeper.master
         if master is None:
             return
-        await self.snapshots.restore(lambda: master)
-        self.gatekeeper.obey_master(now=time.time())
+        if not isinstance(before, GateProcess):
+            await self.snapshots.restore(lambda: master)
+            self.gatekeeper.obey_master(now=time.time())
         self.snapshots.start(lambda: self.gatekeeper.master or master)
+
+    def _continue(self, before: "GateProcess") -> None:
+        """Go on with what another gate has counted and learned; it has no more than the last requests of its clients.
+
+        For these, it decides as this one: both have one gatekeeper, and count the requests in flight together.
+        """
+        for task in before._periodic:  # noqa: SLF001  # here and below, of this class
+            task.cancel()
+        kept = domains_with_kept_holds(self.tree, before._composed, self._composed)  # noqa: SLF001
+        self.gatekeeper.adopt(before.gatekeeper, kept, now=time.time())
+        self._meter, self._control = before._meter, before._control  # noqa: SLF001
+        self._reported = before._reported[0], 0  # noqa: SLF001
+        self._advice_loop = make_loop(self.tree, before._advice_loop, workers=1, log=log)  # noqa: SLF001
+        self._advice = self._new_advice(self.tree, None)
+        context, other = self._gateway.context, before._gateway.context  # noqa: SLF001
+        context.permits = other.permits
+        self._gateway.limit_concurrency(concurrency_settings(self.tree))
+        context.policy = other.policy = self._build_policy()
+        self._observe_requests()
 
     async def drain(self, seconds: float) -> None:
         drain = self.tree.gate.drain
@@ -250,17 +269,18 @@ class GateProcess(Backend):
     async def reload(self, configuration: GateConfiguration) -> None:
         """Put another configuration in force, as far as that is possible while clients are connected.
 
-        TLS keys and bundles are read again in any case, bundles by a thread: that may take long.
+        TLS keys and bundles are read again in any case, bundles by a thread: that may take long. All files are read or
+        opened before anything is put in force.
         """
-        tree = keep_keys(self.tree, configuration.tree, RESTART_KEYS)
+        tree = configuration.tree
         require_gate(tree)
-        require_same_tls(self.tree, tree)
         composed = await asyncio.to_thread(compose, tree)  # it reads lists of addresses
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
         contexts = [client_tls(origin) for origin in tree.origins]
-        for keys in self._keys.values():
-            await asyncio.to_thread(keys.reload, tree.certificates)
+        new_keys = [await asyncio.to_thread(keys.read, tree.certificates) for keys in self._keys.values()]
         access_log = await asyncio.to_thread(self._open_access_log, configuration, composed)
+        for put_in_force in new_keys:
+            put_in_force()
         self._gateway.origins.configure(tree.origins, contexts)
         gatekeeper = self._new_gatekeeper(tree, composed, self._link)
         kept = domains_with_kept_holds(tree, self._composed, composed)
@@ -276,7 +296,7 @@ class GateProcess(Backend):
         self._report_arrivals()  # the new counts begin at 0
         if configuration.advice is None:
             self._advice_loop = make_loop(tree, self._advice_loop, workers=1, log=log)
-        self._advice = self._new_advice(configuration)
+        self._advice = self._new_advice(tree, configuration.advice)
         # The gateway stays, with its connections; its policy is replaced.
         self._gateway.context.policy = self._build_policy()
         self._gateway.context.configure(self._fit_gate(tree))
@@ -346,10 +366,11 @@ class GateProcess(Backend):
 
     def _open_access_log(self, configuration: GateConfiguration, composed: Composition) -> AccessLog | None:
         settings = configuration.tree.log
-        self._namer = identifier_namer(settings, configuration.log_key)
-        if not settings.access:
-            return None
-        return AccessLog(settings, composed.address, configuration.log_key, log=log)
+        namer, access_log = identifier_namer(settings, configuration.log_key), None
+        if settings.access:
+            access_log = AccessLog(settings, composed.address, configuration.log_key, log=log)
+        self._namer = namer
+        return access_log
 
     def _log_requests(self, access_log: AccessLog | None) -> None:
         """Count each request, and log it from now on in `access_log`, if there is one."""
@@ -357,9 +378,12 @@ class GateProcess(Backend):
             self._log_dropped += self._access_log.dropped
             self._access_log.close()
         self._access_log = access_log
+        self._observe_requests()
+
+    def _observe_requests(self) -> None:
         observe: Callable[[RequestRecord], None] = self._meter.count
-        if access_log is not None:
-            observe = _both(observe, access_log.add)
+        if self._access_log is not None:
+            observe = _both(observe, self._access_log.add)
         if self.tree.admin.control:
             observe = _both(observe, self._control.add)
         self._gateway.context.observe = observe
@@ -417,9 +441,8 @@ class GateProcess(Backend):
         elif self._send is not None:
             self._send(report)
 
-    def _new_advice(self, configuration: GateConfiguration) -> GateAdvice:
-        loop = self._advice_loop
-        return GateAdvice(configuration.tree, configuration.advice if loop is None else loop.publication)
+    def _new_advice(self, tree: Configuration, published: AdvicePublication | None) -> GateAdvice:
+        return GateAdvice(tree, published if self._advice_loop is None else self._advice_loop.publication)
 
     async def _check_bundles(self) -> None:
         """Load bundles whose files were replaced."""
@@ -452,6 +475,13 @@ class GateProcess(Backend):
         if gatekeeper.master is not None:
             self.store.attach(gatekeeper.master, gatekeeper.obey)
         return gatekeeper
+
+
+def freeze_objects() -> None:
+    """Have the garbage collector free what is unused, and look no more at the objects that are there: they stay."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _both(

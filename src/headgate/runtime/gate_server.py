@@ -9,8 +9,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,34 +20,35 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, domain_changes, log_warnings
-from headgate.config.tree import keep_keys, restart_note, with_mode
+from headgate.config.tree import changed_keys, keep_keys, restart_note, with_mode
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import Master
 from headgate.link import MasterLink
+from headgate.link.curve import ClientKeys
 from headgate.observe import AdviceState, GateState, MasterTotals, gate_metrics, merge_states, read_counters
 from headgate.observe.feed import Minute
 from headgate.observe.state import ended_state
 from headgate.origin.gateway.meter import RequestCounters
 from headgate.origin.gateway.record import GatewayCounters
 from headgate.origin.sidecar.unix_socket import UnixSocket
-from headgate.runtime.access_log import AccessLogCounters
+from headgate.runtime.access_log import AccessLogCounters, check_access_log
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.control import master_control
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval, static_states
 from headgate.runtime.gate_build import (
-    RESTART_KEYS,
+    REPLACED_KEYS,
     build_master,
     check_composition,
     compose,
     concurrency_settings,
     new_memory,
+    read_keys,
     require_gate,
-    require_same_tls,
     snapshot_file,
 )
 from headgate.runtime.gate_overview import gate_overview
-from headgate.runtime.gate_process import GateConfiguration, GateProcess
+from headgate.runtime.gate_process import GateConfiguration, GateProcess, freeze_objects
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
 from headgate.runtime.lifecycle import Backend, Server, run_server
@@ -99,16 +100,17 @@ class _GateServer(Server):
         super().__init__()
         self._file = file
         self._options = options
-        self._tree = self._in_force = tree
+        self._tree = tree
         self._reloading = asyncio.Lock()
         self._listeners: ListenerSockets
         self._admin: AsgiServer | None = None
-        self._takeover: UnixSocket
-        self._snapshots: Snapshots
+        self._takeover: asyncio.Task[None] | None = None
+        self._gate: GateProcess | GateWorkers
+        self._draining: asyncio.Task[None] | None = None
+        self._keys: Sequence[ClientKeys | None] = ()
         self._files = self.closing.enter_context(ExitStack())
         self._demo_origin = ""
         self._log_key = os.urandom(32)  # the hashes of clients stay the same over reloads
-        self._store: MasterStore
 
     async def start(self) -> None:
         configure_log(self._tree.log)
@@ -118,37 +120,36 @@ class _GateServer(Server):
             origin = DemoOrigin()
             self.closing.push_async_callback(origin.close)
             self._demo_origin = await origin.start()
-            self._tree = self._in_force = self._with_demo_origin(self._tree)
+            self._tree = self._with_demo_origin(self._tree)
+        self._keys = read_keys(self._tree)
         takeover = self._tree.gate.takeover
         predecessor = Predecessor(takeover) if takeover else None
         admin = self._open_sockets(predecessor.sockets if predecessor is not None else [])
-        configuration = GateConfiguration(
-            self._tree,
-            tuple(self._listeners.endpoints),
-            snapshot=snapshot_file(self._tree, self._file),
-            log_key=self._log_key,
-        )
-        gate = GateProcess(configuration) if self._tree.gate.workers == 1 else GateWorkers(configuration)
-        self.backend = self._gate = gate
-        self._store, self._snapshots = gate.store, gate.snapshots
-        self.closing.push_async_callback(self.backend.close)
+        self._gate = self.backend = self._new_gate(self._tree, self._listeners)
+        self.closing.push_async_callback(lambda: self._gate.close())  # noqa: PLW0108  # the last gate, not this one
         if not admin:
-            await self._start_admin()
-        await self.backend.start()
+            self._admin = await self._start_admin(self._tree)
+        await self._gate.start()
         if predecessor is not None:
             await predecessor.replace()
-            self._takeover = UnixSocket(takeover, mode=0o600, flag="gate.takeover")
-            self.closing.callback(self._takeover.close)
-            self.start_task(serve_takeover(self._takeover.socket, self._hand_over, self._be_replaced))
+            self._takeover = self._serve_takeover(takeover)
         if admin:  # the predecessor has answered until now
-            await self._start_admin(admin[0])
+            self._admin = await self._start_admin(self._tree, admin[0])
+
+    def _new_gate(self, tree: Configuration, listeners: ListenerSockets) -> "GateProcess | GateWorkers":
+        configuration = GateConfiguration(
+            tree,
+            tuple(listeners.endpoints),
+            snapshot=snapshot_file(tree, self._file),
+            log_key=self._log_key,
+        )
+        return GateProcess(configuration) if tree.gate.workers == 1 else GateWorkers(configuration)
 
     def _open_sockets(self, inherited: list[socket.socket]) -> list[socket.socket]:
         """Open the sockets of all listeners, unless they are inherited; return those of the admin listener that are."""
         named = take_sockets(os.environ)
         inherited += [sock for _, sock in named]
         self._listeners = ListenerSockets(self._tree, inherited, self._files)
-        self.closing.callback(self._listeners.close)
         admin = take_at(self._tree.gate.admin, inherited) if self._tree.gate.admin else []
         for name, sock in named:
             fail_if(
@@ -162,16 +163,15 @@ class _GateServer(Server):
 
     async def _hand_over(self) -> list[int]:
         """Return all listening sockets, for another gate, which restores the histories that are saved now."""
-        await self._snapshots.save()
+        await self._gate.snapshots.save()
         admin = self._admin.descriptors if self._admin is not None else []
         return [*(one.fileno() for one in self._listeners.sockets), *admin]
 
     def _be_replaced(self) -> None:
         """Drain: another gate is ready, to which all files belong from now on."""
         log("another gate takes over")
-        self._takeover.close()
         self._files.pop_all()
-        self._snapshots.stop()
+        self._gate.snapshots.stop()
         if self._admin is not None:
             self.start_task(self._admin.close())
         self.stop(self._tree.gate.drain)
@@ -179,24 +179,98 @@ class _GateServer(Server):
     def release(self) -> None:
         self._listeners.close()
 
-    async def _start_admin(self, sock: socket.socket | None = None) -> None:
+    async def _start_admin(self, tree: Configuration, sock: socket.socket | None = None) -> "AsgiServer | None":
         """Open the admin listener; without one where the default address is in use, as by another gate."""
-        configured = self._tree.gate.admin
+        self.admin = ()
         try:
-            self._admin = await start_admin(self, configured, self._tree.admin, sock=sock)
+            return await start_admin(self, tree.gate.admin, tree.admin, sock=sock)
         except ConfigurationError:
-            if self._options.require_admin or configured != Configuration().gate.admin:
+            if self._options.require_admin or tree.gate.admin != Configuration().gate.admin:
                 raise
+            return None
+
+    def _serve_takeover(self, path: str) -> "asyncio.Task[None] | None":
+        """Have another process take over through the unix socket at `path`, until the task is cancelled."""
+        if not path:
+            return None
+        takeover = UnixSocket(path, mode=0o600, flag="gate.takeover")
+
+        def be_replaced() -> None:
+            takeover.close()
+            self._be_replaced()
+
+        task = self.start_task(serve_takeover(takeover.socket, self._hand_over, be_replaced))
+        task.add_done_callback(lambda _: takeover.close())
+        return task
+
+    async def _replace_gate(self, tree: Configuration) -> None:
+        """Start another gate in this process, with the sockets of the one in force; once it is ready, that one drains.
+
+        If it cannot start, this raises, and the one in force stays.
+        """
+        if self._draining is not None:
+            await asyncio.wait([self._draining])  # so that there are two at most
+        before, shown = self._tree, self.admin
+        try:
+            async with AsyncExitStack() as opened:
+                await self._open_gate(tree, opened)
+        except BaseException:
+            self.admin = shown
+            configure_log(before.log)
+            raise
+
+    async def _open_gate(self, tree: Configuration, opened: AsyncExitStack) -> None:
+        """Start the gate for `tree`, and open what it has and the gate in force has not; `opened` closes that again."""
+        before, admin, takeover = self._tree, self._admin, self._takeover
+        files = opened.enter_context(ExitStack())
+        inherited = [_duplicate(one.fileno()) for one in self._listeners.sockets]
+        try:
+            listeners = ListenerSockets(tree, inherited, files)
+        finally:
+            for sock in inherited:  # of listeners that are not configured any more
+                sock.close()
+        if changed_keys(before, tree, ("gate.admin", "admin")):
+            is_same = admin is not None and tree.gate.admin == before.gate.admin
+            admin = await self._start_admin(tree, _duplicate(admin.descriptors[0]) if admin and is_same else None)
+            if admin is not None:
+                opened.push_async_callback(admin.close)
+        if tree.gate.takeover != before.gate.takeover:
+            takeover = self._serve_takeover(tree.gate.takeover)
+            if takeover is not None:
+                opened.callback(takeover.cancel)
+        if not (tree.gate.workers == before.gate.workers == 1):
+            await self._gate.snapshots.save()
+        gate = self._new_gate(tree, listeners)
+        opened.push_async_callback(gate.close)
+        opened.callback(gate.snapshots.stop)
+        await gate.start(self._gate)
+        opened.pop_all()
+        self._files.enter_context(files.pop_all())
+        self._gate.snapshots.stop()
+        self._listeners.close()
+        self._draining = self.start_task(_drain_replaced(self._gate, before.gate.drain))
+        if self._takeover is not None and takeover is not self._takeover:
+            self._takeover.cancel()
+        if self._admin is not None and admin is not self._admin:
+            self.start_task(self._admin.close())
+        self._gate, self.backend, self._listeners, self._admin, self._takeover = gate, gate, listeners, admin, takeover
+
+    async def drain(self, seconds: float) -> None:
+        if self._draining is not None and not seconds:
+            self._draining.cancel()
+        await super().drain(seconds)
+        if self._draining is not None:
+            await asyncio.wait([self._draining])
 
     async def overview(self, minute: Minute) -> dict[str, Any]:
         """Return what the dashboard shows besides the rows of `minute`."""
         answers = [one for one in await self.ask("details", minute) if one is not None]
-        overview = gate_overview(self._in_force, minute, answers, self._gate.advice_states())
-        return {**overview, "store": self._store.state}
+        overview = gate_overview(self._tree, minute, answers, self._gate.advice_states())
+        return {**overview, "store": self._gate.store.state}
 
     def metrics(self, state: GateState) -> Iterator[Metric]:
         """Make the metrics of a gate."""
-        return gate_metrics(state, [*GATE_GROUPS, *self._store.groups()])
+        return gate_metrics(state, [*GATE_GROUPS, *self._gate.store.groups()])
 
     def announce(self) -> None:
         gate = self._tree.gate
@@ -221,8 +295,14 @@ class _GateServer(Server):
         tree, file = self._options.read()
         tree = self._with_demo_origin(tree)
         changes = domain_changes(self._tree.domain, tree.domain)
-        await self._put_in_force(tree)
-        rest = restart_note(self._tree, tree, RESTART_KEYS)
+        rest = restart_note(self._tree, tree, ("gate.loop",))
+        tree = keep_keys(self._tree, tree, ("gate.loop",))
+        keys = read_keys(tree)
+        replaced = changed_keys(self._tree, tree, REPLACED_KEYS) + ["the keys for the master"] * (keys != self._keys)
+        if replaced:
+            rest += f"; a new gate in this process has taken over, because of {', '.join(replaced)}"
+        await self._put_in_force(tree, is_replaced=bool(replaced))
+        self._keys = keys
         configure_log(tree.log)
         log_warnings(tree, log)
         sources = [*([file] if file else []), *(["the certificates"] if tree.certificates else [])]
@@ -234,26 +314,49 @@ class _GateServer(Server):
         )
         log(f"{what}{changes}{rest}")
 
-    async def _put_in_force(self, tree: Configuration) -> None:
+    async def _put_in_force(self, tree: Configuration, *, is_replaced: bool = False) -> None:
         async with self._reloading:
-            await self.backend.reload(GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key))
-            self._in_force, self._tree = tree, replace(self._tree, domain=tree.domain)
+            if is_replaced:
+                await self._replace_gate(tree)
+            else:
+                await self._gate.reload(
+                    GateConfiguration(tree, tuple(self._listeners.endpoints), log_key=self._log_key)
+                )
+            self._tree = tree
 
     def scope(self, act: str) -> str:
         """Return where else a client must be held or released."""
         gate = self._tree.gate
         if gate.master != "embedded":
             return f"; at this gate only: {act} it first at the master {gate.master_text}, then at the other gates"
-        return "" if self._store.redis is None else f"; at this gate only: {act} it at each gate that shares the store"
+        return (
+            ""
+            if self._gate.store.redis is None
+            else f"; at this gate only: {act} it at each gate that shares the store"
+        )
 
     async def set_mode(self, domain: str, mode: str) -> None:
         """Change the mode of a domain until the next reload."""
         if self._tree.gate.master != "embedded":
             raise HeadgateError(f"the master applies the rules; set the mode at {self._tree.gate.master_text}")
-        await self._put_in_force(with_mode(self._in_force, domain, mode))
+        await self._put_in_force(with_mode(self._tree, domain, mode))
 
     def _with_demo_origin(self, tree: Configuration) -> Configuration:
         return replace(tree, gate=replace(tree.gate, origin=self._demo_origin)) if self._demo_origin else tree
+
+
+def _duplicate(descriptor: int) -> socket.socket:
+    # Not `socket.dup`: that would have both block.
+    return socket.socket(fileno=os.dup(descriptor))
+
+
+async def _drain_replaced(gate: "GateProcess | GateWorkers", seconds: float) -> None:
+    try:
+        await gate.drain(seconds)
+    finally:
+        await gate.close()
+        del gate
+        freeze_objects()
 
 
 class GateWorkers(Backend):
@@ -290,7 +393,7 @@ class GateWorkers(Backend):
         gate = self._configuration.tree.gate
         return gate.drain + gate.drain_delay
 
-    async def start(self) -> None:
+    async def start(self, before: Backend | None = None) -> None:  # noqa: ARG002  # its histories are in the snapshot
         folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-")))
         memory = folder / "arrivals"
         memory.write_bytes(new_memory())
@@ -346,11 +449,11 @@ class GateWorkers(Backend):
         return [None if one is None else msgspec.msgpack.decode(one) for one in answers]
 
     async def reload(self, configuration: GateConfiguration) -> None:
-        tree = keep_keys(self._configuration.tree, configuration.tree, RESTART_KEYS)
+        tree = configuration.tree
         require_gate(tree)
-        require_same_tls(self._configuration.tree, tree)
         # In a thread: bundles are read whole, and the master that the workers share runs in this loop.
         await asyncio.to_thread(check_composition, tree)
+        await asyncio.to_thread(check_access_log, tree.log)
         self._configuration = replace(self._configuration, tree=tree)
         if self._link is not None:
             master = self._new_master(tree)

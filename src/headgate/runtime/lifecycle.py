@@ -155,14 +155,19 @@ class Server:
     async def reload(self) -> None:
         """Read the configuration again and apply it. If it is invalid, raises and changes nothing."""
 
+    async def drain(self, seconds: float) -> None:
+        """Stop accepting clients; see `Backend.drain`."""
+        await self.backend.drain(seconds)
+
     async def close(self) -> None:
         """Release all resources, also after a start that failed halfway."""
         await self.closing.aclose()
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine until the end, and cancel it then."""
         task = asyncio.get_running_loop().create_task(work)
         self.closing.push_async_callback(_cancel, [task])
+        return task
 
     # What the admin listener shows.
 
@@ -305,7 +310,7 @@ class Lifecycle:
 
     def _stop_at_once(self) -> None:
         self._log("stopping at once")
-        self._begin(self._server.backend.drain(0), LifecycleEvent.DRAINED)
+        self._begin(self._server.drain(0), LifecycleEvent.DRAINED)
 
     def _finish(self) -> None:
         if not self._finished.done():
@@ -343,10 +348,9 @@ class Lifecycle:
     async def _drain_backend(self) -> None:
         # A reload; and, if a second stop came before this began, this drain itself, which cannot wait for its own end.
         await _cancel([task for task in self._earlier if task is not asyncio.current_task()])
-        backend = self._server.backend
-        seconds = backend.drain_timeout if self._drain_seconds is None else self._drain_seconds
+        seconds = self._server.backend.drain_timeout if self._drain_seconds is None else self._drain_seconds
         self._log(f"draining: requests in progress have {seconds:g} s to end" if seconds else "draining")
-        await backend.drain(seconds)
+        await self._server.drain(seconds)
 
     def _begin(self, operation: Coroutine[Any, Any, None], end: LifecycleEvent) -> None:
         """Run an operation; its end is the event `end`, unless another operation has begun meanwhile."""

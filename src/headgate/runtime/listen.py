@@ -42,7 +42,8 @@ class ListenerSockets:
     """The sockets of all listeners of `tree`: those of `inherited` that are at their addresses, and new ones.
 
     Each worker has a socket of its own at an address, and all hold those of the others; they are open before the
-    workers start, and survive them. Raises `ConfigurationError`, which names the address, for one not available.
+    workers start, and survive them. `files` closes all, and removes the files of unix sockets. Raises
+    `ConfigurationError`, which names the address, for one not available.
     """
 
     def __init__(self, tree: Configuration, inherited: list[socket.socket], files: ExitStack) -> None:
@@ -50,6 +51,7 @@ class ListenerSockets:
         """All sockets."""
         self.endpoints: list[Endpoint] = []
         """Where they listen."""
+        files.callback(self.close)
         for index, section in enumerate(tree.listeners):
             flag, address = f"listener[{index}].address" if tree.listener else "--listen", section.address
             if found := take_at(address, inherited):

@@ -152,6 +152,7 @@ class Gateway:
             queues = [socket.socket(fileno=os.dup(one.fileno())) for one in server.sockets]
             server.close()
             for queue in queues:
+                queue.settimeout(0)  # another process may have changed that: it shares the socket
                 with queue, contextlib.suppress(OSError):
                     for _ in range(BACKLOG):
                         connection, _ = queue.accept()

@@ -1,7 +1,7 @@
 """The TLS keys of a listener: several certificates by server name, the authorities of clients, and their reload."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headgate.config.tree import TlsSection
@@ -32,6 +32,10 @@ class TlsKeys:
 
         Raises `ConfigurationError` for invalid files, and leaves the old keys in force.
         """
+        self.read(certificates)()
+
+    def read(self, certificates: Sequence[TlsSection]) -> Callable[[], None]:
+        """Read files that have changed; return what puts the certificates in force. Raises as `reload` does."""
         # Reading a certificate takes milliseconds, and there may be thousands. A context that is kept resumes its
         # sessions; with other authorities it is a new one, so that a client has to show its certificate again.
         stamps = [self._stamp(one) for one in certificates]
@@ -46,9 +50,12 @@ class TlsKeys:
             if context is not None:
                 connection.context = context
 
-        contexts[0].sni_callback = select if names else None
-        self._loaded = dict(zip(stamps, contexts, strict=True))
-        self._certificates, self._seen, self.context = certificates, stamps, contexts[0]
+        def put_in_force() -> None:
+            contexts[0].sni_callback = select if names else None
+            self._loaded = dict(zip(stamps, contexts, strict=True))
+            self._certificates, self._seen, self.context = certificates, stamps, contexts[0]
+
+        return put_in_force
 
     def reload_changed(self) -> bool:
         """Read files that have changed since they were read; returns whether there are any. May run in a thread."""

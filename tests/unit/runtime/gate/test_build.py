@@ -3,14 +3,13 @@ import resource
 import pytest
 
 from headgate.config import parse
-from headgate.config.tree import Bounds, keep_keys, restart_note
+from headgate.config.tree import Bounds
 from headgate.errors import ConfigurationError
 from headgate.limit import Domain
 from headgate.limit.messages import DelayUntil
 from headgate.origin import RequestInfo
 from headgate.release import Status
 from headgate.runtime.gate_build import (
-    RESTART_KEYS,
     build_gatekeeper,
     check_composition,
     compose,
@@ -163,15 +162,6 @@ def test_holds_of_a_domain_without_requests_are_kept():
     old.obey(DelayUntil("a", b"x", 9.0))
     new.adopt(old, ["a"])
     assert new.held("a", b"x", now=1.0) == 9.0
-
-
-def test_keys_that_need_a_restart():
-    old = parse(GATE)
-    assert restart_note(old, parse(GATE.replace("max_delay = 0", "max_delay = 1")), RESTART_KEYS) == ""
-    new = parse(GATE + 'workers = 3\n[master]\nlisten = "127.0.0.1:9"\nmax_hold = 5')
-    assert restart_note(old, new, RESTART_KEYS) == "; a restart is needed for gate.workers, master.listen"
-    kept = keep_keys(old, new, RESTART_KEYS)
-    assert (kept.gate.workers, kept.master.listen, kept.master.max_hold) == (1, "127.0.0.1:10004", 5.0)
 
 
 @pytest.fixture

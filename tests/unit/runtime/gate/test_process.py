@@ -5,9 +5,11 @@ import threading
 import time
 
 import pytest
+import trustme
 from msgspec.structs import replace
 
 from headgate.config import Address, parse
+from headgate.config.tree import ListenerSection, LogSection, TlsSection
 from headgate.errors import ConfigurationError
 from headgate.http.h1 import RequestLimits, parse_request_head
 from headgate.limit import DelayUntil
@@ -121,6 +123,33 @@ class TestReload:
         with pytest.raises(ConfigurationError):
             asyncio.run(gate.reload(configuration(tree(more="identify = 'header:'"))))
         assert gate.tree == tree()
+
+    @pytest.mark.parametrize("files", [{"access": "/none/log"}, {"access": "-", "identifiers_key": "/none/key"}])
+    def test_files_that_cannot_be_opened_leave_the_certificates_in_force(self, tmp_path, files):
+        leaf = trustme.CA().issue_cert("a.example")
+        leaf.private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
+        section = TlsSection(cert=str(tmp_path / "pem"), key=str(tmp_path / "pem"))
+        before = replace(tree(), tls=(section,), listener=(ListenerSection(address="127.0.0.1:0", tls=True),))
+        gate = GateProcess(configuration(before))
+        used = gate._keys[""].context
+        (tmp_path / "pem").touch()
+        with pytest.raises(ConfigurationError, match="/none/"):
+            asyncio.run(gate.reload(configuration(replace(before, log=LogSection(**files)))))
+        assert gate._keys[""].context is used
+        asyncio.run(gate.reload(configuration(before)))
+        assert gate._keys[""].context is not used
+
+    async def test_gate_that_replaces_another_one_goes_on_with_what_that_knows(self):
+        now, text = time.time(), FILE.format(rule="1/s", more="") + "[limit.concurrency]\nmax = 3\n"
+        before, after = (GateProcess(configuration(parse(text))) for _ in range(2))
+        before.gatekeeper.obey(DelayUntil("a", b"x", now + 9))
+        before.gatekeeper.admit("a", b"y", now=now)
+        after._continue(before)
+        assert [after.gatekeeper.held("a", one, now=now) > now for one in (b"x", b"y")] == [True, True]
+        both = [before._gateway.context, after._gateway.context]
+        assert both[0].permits is both[1].permits is not None
+        assert both[0].policy.gatekeeper is both[1].policy.gatekeeper is after.gatekeeper
+        assert before._control is after._control
 
 
 def test_longest_holds_are_found_with_pauses_for_requests():

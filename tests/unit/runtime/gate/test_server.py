@@ -7,6 +7,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
+from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError
 from headgate.link.curve import new_key_pair
 from headgate.observe import DomainState, GateState
@@ -34,6 +35,11 @@ def run(given, steps=None):
         return serving.run(lambda: module._GateServer(given, given.read()[0]), steps)
     finally:
         gc.unfreeze()
+
+
+async def twice(lifecycle):
+    await reload(lifecycle)
+    await reload(lifecycle)
 
 
 @pytest.fixture
@@ -70,11 +76,20 @@ class TestAdminAddressInUse:
             run(options(configured(admin="127.0.0.1:8091")))
 
 
-def test_reload_names_the_file_and_the_keys_that_need_a_restart():
-    messages = run(options(configured(), configured(workers=3)), reload)
-    assert messages[-1] == "headgate: gate.toml read again; a restart is needed for gate.workers"
+def test_reload_names_the_file_and_the_keys_that_replace_the_gate_or_need_a_restart():
+    messages = run(options(configured(), configured(loop="uvloop"), configured(loop="uvloop", max_delay=9)), twice)
+    assert messages[2:] == ["headgate: gate.toml read again; a restart is needed for gate.loop"] * 2
+    messages = run(options(configured(), configured(watch_files=True)), reload)
+    assert messages[-1].endswith("read again; a new gate in this process has taken over, because of gate.watch_files")
     messages = run(GateOptions(lambda: (configured(), None)), reload)
     assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
+
+
+def test_reload_checks_the_files_of_the_workers():
+    workers = GateWorkers(configuration(tree()))
+    with pytest.raises(ConfigurationError, match=r"log\.access: ./none/log"):
+        asyncio.run(workers.reload(configuration(replace(tree("2/s"), log=LogSection(access="/none/log")))))
+    assert workers.configuration(0).configuration.tree == tree()
 
 
 def test_reload_checks_bundles_in_a_thread(monkeypatch):
