@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import zmq
+from msgspec import Struct
 from zmq.utils import z85
 
 from headgate.errors import LinkError
@@ -24,6 +25,7 @@ from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys
 from headgate.link.sockets import (
     NOBLOCK,
     Endpoints,
+    LoopDriver,
     Socket,
     bind_again,
     bind_pair,
@@ -141,63 +143,19 @@ _ADMITTED = (b"200", b"OK")
 _REFUSED = (b"400", b"key not allowed")
 _MECHANISM = b"CURVE"
 
-OnRefusal = Callable[[str, str], None]
-"""Receives the address and the key of a peer that is refused."""
+
+class OutgoingCounters(Struct):
+    """What is counted of the connections to masters."""
+
+    failed_handshakes: int = 0
+    """Connections whose handshake failed: the peer refuses the key, or has another one, or only one side uses CURVE."""
 
 
-class Authenticator:
-    """Admits the peers whose public key is in `allowed`; `on_refusal` receives the address and key of the others.
+class BoundCounters(OutgoingCounters):
+    """What is counted of connections to bound sockets, too."""
 
-    Raises `LinkError` if the context has another authenticator.
-    """
-
-    def __init__(self, context: "zmq.Context[Socket]", on_refusal: OnRefusal) -> None:
-        self.allowed: Mapping[bytes, AllowedKey] = {}
-        """The public keys in Z85; a change applies to connections made after it."""
-        self.socket = context.socket(zmq.REP)
-        """The socket of libzmq's requests."""
-        self._on_refusal = on_refusal
-        self.socket.setsockopt(zmq.LINGER, 0)
-        try:
-            self.socket.bind(_ZAP_ENDPOINT)
-        except zmq.ZMQError:
-            self.socket.close()
-            raise LinkError("a context can have one list of allowed keys; use another context for this link") from None
-
-    def answer(self, limit: int) -> bool:
-        """Answer up to `limit` requests; return whether more may be waiting."""
-        try:
-            for _ in range(limit):
-                request = self.socket.recv_multipart(NOBLOCK)
-                key = self._allowed_key(request)
-                status = _ADMITTED if key else _REFUSED
-                # Version, request id, status, its text, user id, metadata. Messages of the peer carry the user id.
-                self.socket.send_multipart([_ZAP_VERSION, b"".join(request[1:2]), *status, key, b""], NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
-
-    def _allowed_key(self, request: list[bytes]) -> bytes:
-        """Return the key of a request (version, id, domain, address, identity, mechanism, key) if it is allowed."""
-        if len(request) != 7 or request[0] != _ZAP_VERSION or request[5] != _MECHANISM:
-            return b""
-        key = z85.encode(request[6])
-        if key in self.allowed:
-            return key
-        self._on_refusal(request[3].decode("ascii", "replace"), key.decode())
-        return b""
-
-
-class OutgoingCounters(Protocol):
-    """Counts the handshakes that fail."""
-
-    failed_handshakes: int
-
-
-class HandshakeCounters(OutgoingCounters, Protocol):
-    """Counts the handshakes that fail at bound sockets."""
-
-    refused_keys: int
+    refused_keys: int = 0
+    """Connections refused: the key of the peer is not allowed."""
 
 
 class BoundConnections:
@@ -206,12 +164,13 @@ class BoundConnections:
     After `authenticate`, `log` receives warnings about failed handshakes.
     """
 
-    def __init__(self, sockets: Iterable[Socket], counters: HandshakeCounters, log: Log = log_warning) -> None:
+    def __init__(self, sockets: Iterable[Socket], counters: BoundCounters, log: Log = log_warning) -> None:
         self._counters = counters
         self.warnings = Warnings(log)
         """Where warnings about peers go."""
         self._events = [ConnectionEvents(socket, _FAILED | _ACCEPTED | _DISCONNECTED) for socket in sockets]
-        self._authenticator: Authenticator | None = None
+        self._requests: Socket | None = None
+        self._allowed: Mapping[bytes, AllowedKey] = {}
         self._is_restricted = False
         self._addresses: dict[int, str] = {}
         self._has_failed = False
@@ -219,27 +178,27 @@ class BoundConnections:
     @property
     def sockets(self) -> Sequence[Socket]:
         """The sockets to wait for."""
-        more = [] if self._authenticator is None else [self._authenticator.socket]
+        more = [] if self._requests is None else [self._requests]
         return [*(events.socket for events in self._events), *more]
 
     def authenticate(self, allowed: Mapping[bytes, AllowedKey]) -> bool:
-        """Admit peers with these public keys only.
+        """Admit peers with these public keys only, in Z85; a change applies to connections made after it.
 
         Return whether a connection may exist that the list does not permit any more: a key or one of its domains is
         gone. Raises `LinkError` if the context of the sockets has another list.
         """
-        if self._authenticator is None:
-            self._authenticator = Authenticator(self._events[0].socket.context, self._on_refusal)
-        before, self._authenticator.allowed = self._authenticator.allowed, allowed
+        if self._requests is None:
+            self._requests = _authenticator(self._events[0].socket.context)
+        before, self._allowed = self._allowed, allowed
         self._is_restricted = any(key.domains for key in allowed.values())
         return any(key not in allowed or allowed[key].domains != old.domains for key, old in before.items())
 
     def permits(self, frame: zmq.Frame, topic: bytes) -> bool:
         """Return whether the sender of a message may account for a domain and receive its holds."""
-        if not self._is_restricted or self._authenticator is None:
+        if not self._is_restricted:
             return True
         user, domain = _metadata(frame, "User-Id"), domain_of(topic)
-        key = self._authenticator.allowed.get(user.encode())
+        key = self._allowed.get(user.encode())
         if key is None or not key.domains or domain in key.domains:
             return key is not None
         name = key.name or user
@@ -251,13 +210,12 @@ class BoundConnections:
     @property
     def key_names(self) -> list[str]:
         """The names of the allowed keys; of those without a name, the keys."""
-        allowed = {} if self._authenticator is None else self._authenticator.allowed
-        return [one.name or key.decode() for key, one in allowed.items()]
+        return [one.name or key.decode() for key, one in self._allowed.items()]
 
     def key_name(self, frame: zmq.Frame) -> str:
         """Return the name of the key of the sender of a message; empty if it has none, or it is not allowed."""
         user = _metadata(frame, "User-Id")
-        key = None if self._authenticator is None else self._authenticator.allowed.get(user.encode())
+        key = self._allowed.get(user.encode())
         return (key.name or user) if key is not None else ""
 
     def name(self, frame: zmq.Frame) -> str:
@@ -268,7 +226,7 @@ class BoundConnections:
 
     def turn(self) -> float:
         """Handle what is waiting; return 0 if more may be waiting, otherwise infinity."""
-        more = self._authenticator is not None and self._authenticator.answer(_MAX_EVENTS)
+        more = self._requests is not None and self._answer(self._requests)
         for source in self._events:
             events, waiting = source.read()
             more |= waiting
@@ -280,8 +238,35 @@ class BoundConnections:
         """Stop; call it before the sockets are closed."""
         for events in self._events:
             events.close()
-        if self._authenticator is not None:
-            self._authenticator.socket.close()
+        if self._requests is not None:
+            self._requests.close()
+
+    def _answer(self, requests: Socket) -> bool:
+        """Answer a limited number of libzmq's requests for authentication; return whether more may be waiting."""
+        try:
+            for _ in range(_MAX_EVENTS):
+                request = requests.recv_multipart(NOBLOCK)
+                key = self._allowed_key(request)
+                status = _ADMITTED if key else _REFUSED
+                # Version, request id, status, its text, user id, metadata. Messages of the peer carry the user id.
+                requests.send_multipart([_ZAP_VERSION, b"".join(request[1:2]), *status, key, b""], NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _allowed_key(self, request: list[bytes]) -> bytes:
+        """Return the key of a request (version, id, domain, address, identity, mechanism, key) if it is allowed."""
+        if len(request) != 7 or request[0] != _ZAP_VERSION or request[5] != _MECHANISM:
+            return b""
+        key = z85.encode(request[6])
+        if key in self._allowed:
+            return key
+        address, text = request[3].decode("ascii", "replace"), key.decode()
+        self.warnings.add(
+            f"refused {text}",
+            f"refused a peer at {address}: its public key {text} is not in the list of allowed keys",
+        )
+        return b""
 
     def _on_event(self, kind: int, value: int) -> None:
         """Count a failed handshake; the event of its end, which follows, has the descriptor of the connection."""
@@ -289,7 +274,7 @@ class BoundConnections:
             self._addresses[value] = _peer_address(value)
         elif kind == _DISCONNECTED:
             address = self._addresses.pop(value, "")
-            if self._has_failed and self._authenticator is not None:
+            if self._has_failed and self._requests is not None:
                 self.warnings.add(_FAILURE, f"a connection{address} {_FAILURE}")
             self._has_failed = False
         elif kind == _AUTH:
@@ -298,9 +283,17 @@ class BoundConnections:
             self._counters.failed_handshakes += 1
             self._has_failed = True
 
-    def _on_refusal(self, address: str, key: str) -> None:
-        text = f"refused a peer at {address}: its public key {key} is not in the list of allowed keys"
-        self.warnings.add(f"refused {key}", text)
+
+def _authenticator(context: "zmq.Context[Socket]") -> Socket:
+    """Return the socket of libzmq's requests. Raises `LinkError` if the context has one already."""
+    socket = context.socket(zmq.REP)
+    socket.setsockopt(zmq.LINGER, 0)
+    try:
+        socket.bind(_ZAP_ENDPOINT)
+    except zmq.ZMQError:
+        socket.close()
+        raise LinkError("a context can have one list of allowed keys; use another context for this link") from None
+    return socket
 
 
 def _metadata(frame: zmq.Frame, name: str) -> str:
@@ -325,19 +318,20 @@ def _peer_address(descriptor: int) -> str:
         connection.detach()
 
 
-class BoundPair:
+class BoundLink:
     """The two sockets of a master or a router, bound to `address`; see `MasterLink` for the arguments."""
 
     def __init__(
         self,
         address: str,
-        counters: HandshakeCounters,
+        counters: BoundCounters,
         *,
         keys: ServerKeys | None,
         insecure: bool,
         context: "zmq.Context[Socket] | None",
         log: Log,
     ) -> None:
+        self._drivers: list[LoopDriver] = []
         self._has_keys, self._must_bind = keys is not None, False
         self._peers: dict[bytes, tuple[str, int]] = {}
         self._own_context = context is None
@@ -361,9 +355,10 @@ class BoundPair:
             raise
 
     def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
-        """Replace the list of keys. If less is permitted than before, end all connections: peers connect again.
+        """Replace the public keys that may connect; the link must have keys.
 
-        libzmq cannot end the connection of one peer. Raises `LinkError` if the sockets cannot be bound again.
+        If less is permitted than before, all connections end, and peers connect again: libzmq cannot end the connection
+        of one peer. Raises `LinkError` if the sockets cannot be bound again.
         """
         self._must_bind |= self.connections.authenticate(allowed)
         if self._must_bind:
@@ -419,8 +414,16 @@ class BoundPair:
         counts = Counter({prefix[MASTERS_SIZE:]: key for prefix, (key, _) in self._peers.items()}.values())
         return dict.fromkeys(self.connections.key_names or [_WITHOUT_KEYS], 0) | counts
 
+    def _stop(self) -> None:
+        """Leave the event loop."""
+        while self._drivers:
+            self._drivers.pop().close()
+
     def close(self) -> None:
-        """Close the sockets; call it when no event loop watches them, and other sockets of the context are closed."""
+        """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
+        if self.accounting.closed:
+            return
+        self._stop()
         self.connections.close()
         close_sockets((self.accounting, self.control))
         if self._own_context:

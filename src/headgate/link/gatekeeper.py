@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Literal, Protocol, get_args
 from zlib import crc32
 
-import msgspec
 import zmq
+from msgspec import field
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
@@ -30,7 +30,7 @@ from headgate.link.batch import (
     public_topic,
     to_record,
 )
-from headgate.link.connections import Log, log_warning
+from headgate.link.connections import Log, OutgoingCounters, log_warning
 from headgate.link.curve import ClientKeys, keys_of_masters
 from headgate.link.master_connection import MasterConnection, Owners
 from headgate.link.sockets import LoopDriver, endpoints
@@ -48,7 +48,7 @@ _SLOTS = 1_024
 """Parts of the identifiers that can have different masters."""
 
 
-class GatekeeperCounters(msgspec.Struct):
+class GatekeeperCounters(OutgoingCounters):
     """Counters of a gatekeeper's link since its start."""
 
     sent: int = 0
@@ -57,14 +57,12 @@ class GatekeeperCounters(msgspec.Struct):
     """Verdicts for another master than the one they belong to, which was not connected."""
     batches: int = 0
     """Batches sent."""
-    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"no_master": 0, "queue_full": 0, "too_long": 0})
+    dropped: dict[str, int] = field(default_factory=lambda: {"no_master": 0, "queue_full": 0, "too_long": 0})
     """Verdicts dropped: no master was connected, a queue was full, or the identifier has over 255 bytes."""
     controls: int = 0
     """Controls obeyed."""
     malformed: int = 0
     """Malformed control messages; dropped."""
-    failed_handshakes: int = 0
-    """Connections whose handshake failed: the master refuses the key, or the two sides do not both use CURVE."""
 
 
 class ControlHandler(Protocol):

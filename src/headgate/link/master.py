@@ -10,10 +10,10 @@ subscribes to all domains for which it will receive traffic".
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-import msgspec
 import zmq
+from msgspec import field
 
 from headgate.errors import WireError
 from headgate.limit.master import MAX_LAG, Master
@@ -28,20 +28,20 @@ from headgate.link.batch import (
     public_topic,
     record_count,
 )
-from headgate.link.connections import BoundPair, Log, log_warning
-from headgate.link.curve import AllowedKey, ServerKeys
+from headgate.link.connections import BoundCounters, BoundLink, Log, log_warning
+from headgate.link.curve import ServerKeys
 from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, Socket
 from headgate.release import NEVER
 
 
-class MasterCounters(msgspec.Struct):
+class MasterCounters(BoundCounters):
     """Counters of a master since its start."""
 
     accounted: int = 0
     """Accounting messages and records read, including those for unknown domains."""
     batches: int = 0
     """Batches read."""
-    dropped: dict[str, int] = msgspec.field(default_factory=lambda: {"malformed": 0, "too_long": 0, "not_permitted": 0})
+    dropped: dict[str, int] = field(default_factory=lambda: {"malformed": 0, "too_long": 0, "not_permitted": 0})
     """Messages, batches and records dropped: malformed; the identifier is too long for a control message; or the
     list of allowed keys does not list the domain for the key of the sender."""
     controls: int = 0
@@ -52,16 +52,12 @@ class MasterCounters(msgspec.Struct):
     """Subscriptions received."""
     other_lists: int = 0
     """Connections of peers that list other masters than a peer that was connected: a domain may have two masters."""
-    refused_keys: int = 0
-    """Connections refused: the key of the peer is not allowed."""
-    failed_handshakes: int = 0
-    """Other connections whose handshake failed: without CURVE, for another server key, or malformed."""
 
 
 class AccountingReceiver:
     """Passes the accounting that `receive` returns to `master`, and the resulting holds to `publish`.
 
-    `receive` is `BoundPair.receive`. `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and
+    `receive` is `BoundLink.receive`. `publish` takes a domain, an identifier of at most `MAX_CONTROL_FRAME` bytes and
     a release time. `on_wrong_clock` takes the first frame of a message whose timestamps are wrong, and how many of them
     are ahead of this machine's clock, and late.
     """
@@ -305,7 +301,7 @@ _MAX_EXAMINED = 1_000
 """Histories examined per interval."""
 
 
-class MasterLink:
+class MasterLink(BoundLink):
     """The two sockets of a master, bound when the link is created.
 
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
@@ -331,30 +327,22 @@ class MasterLink:
         self.counters = MasterCounters()
         """The counters since the start."""
         self._clock = clock
-        self._pair = BoundPair(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
-        self.endpoints = self._pair.endpoints
-        """The endpoints of the two sockets."""
-        self._accounting, self._control, self._connections = (
-            self._pair.accounting,
-            self._pair.control,
-            self._pair.connections,
-        )
+        super().__init__(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
         self._publisher = ControlPublisher(
-            self._control,
-            self._pair.receive_subscription,
+            self.control,
+            self.receive_subscription,
             master,
             self.counters,
             clock,
-            warn=self._connections.warnings.add,
+            warn=self.connections.warnings.add,
         )
         self._receiver = AccountingReceiver(
-            self._pair.receive, master, self._publisher.publish, self.counters, self._on_wrong_clock
+            self.receive, master, self._publisher.publish, self.counters, self._on_wrong_clock
         )
         self._forget_at = time.monotonic() + _FORGET_INTERVAL
-        self._drivers: list[LoopDriver] = []
         # "Master subscribes to "" (all messages)". A gatekeeper that receives the other one sends batches.
         for prefix in (b"", BATCH):
-            self._accounting.subscribe(prefix)
+            self.accounting.subscribe(prefix)
 
     def set_master(self, master: Master) -> None:
         """Replace the master; its holds are published, because they may differ."""
@@ -363,15 +351,6 @@ class MasterLink:
         self._publisher.set_master(master)
         if self._drivers:
             self._drivers[0].wake()
-
-    def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
-        """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
-        self._pair.set_allowed_keys(allowed)
-
-    @property
-    def gatekeepers(self) -> dict[str, int]:
-        """The number of connected gatekeepers and routers, by the names of their keys."""
-        return self._pair.gatekeepers
 
     def follow(self, on_control: Callable[[str, bytes, float], None]) -> None:
         """Have each control that is published passed to another service, too: domain, identifier, release time."""
@@ -386,7 +365,7 @@ class MasterLink:
 
     def _on_wrong_clock(self, first: zmq.Frame, ahead: int, late: int) -> None:
         """Warn of a peer whose timestamps are wrong; behind a router, the clock is that of one of its gatekeepers."""
-        peer, warnings = self._connections.name(first), self._connections.warnings
+        peer, warnings = self.connections.name(first), self.connections.warnings
         if ahead:
             warnings.add(f"ahead {peer}", f"warning: the clock of {peer} is ahead of this machine's", ahead)
         if late:
@@ -396,17 +375,9 @@ class MasterLink:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve from an event loop until `close`."""
         self._drivers = [
-            LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control)),
-            LoopDriver(loop, self._connections.turn, self._connections.sockets),
+            LoopDriver(loop, self._turn_and_timeout, (self.accounting, self.control)),
+            LoopDriver(loop, self.connections.turn, self.connections.sockets),
         ]
-
-    def close(self) -> None:
-        """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
-        if self._accounting.closed:
-            return
-        while self._drivers:
-            self._drivers.pop().close()
-        self._pair.close()
 
     def receive_rest(self) -> None:
         """Receive the accounting that waits, so that the last snapshot has it; at most a limited number of messages."""

@@ -8,17 +8,17 @@ them to the gatekeepers that have subscribed to their domains. No call waits for
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
 import zmq
+from msgspec import field
 
 from headgate.errors import ConfigurationError, WireError
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
 from headgate.link.batch import BATCH, MASTERS, public_topic, record_count
-from headgate.link.connections import BoundPair, Log, log_warning
-from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys, keys_of_masters
+from headgate.link.connections import BoundCounters, BoundLink, Log, log_warning
+from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.master_connection import MasterConnection, Owners
 from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, endpoints, has_message
 from headgate.release import NEVER
@@ -34,27 +34,21 @@ _START_TIMEOUT: Final = 0.5
 """Seconds after the start during which the router waits for all masters, so that no domain moves at once."""
 
 
-class RouterCounters(msgspec.Struct):
+class RouterCounters(BoundCounters):
     """Counters of a router since its start."""
 
     accounted: int = 0
     """Accounting messages and records received."""
-    unrouted: dict[str, int] = msgspec.field(
-        default_factory=lambda: {"no_master": 0, "malformed": 0, "not_permitted": 0}
-    )
+    unrouted: dict[str, int] = field(default_factory=lambda: {"no_master": 0, "malformed": 0, "not_permitted": 0})
     """Messages and records dropped: no master is connected that reads them; the message is malformed; or the list of
     allowed keys does not list the domain for the key of the sender."""
     moved: int = 0
     """Messages and records for another master than the one they belong to, which was not connected."""
     subscriptions: int = 0
     """Subscriptions of gatekeepers received."""
-    refused_keys: int = 0
-    """Connections refused because the key of the gatekeeper is not allowed."""
-    failed_handshakes: int = 0
-    """Connections to gatekeepers and masters whose handshake failed for another reason."""
 
 
-class RouterLink:
+class RouterLink(BoundLink):
     """The sockets of a router, bound and connected when the link is created.
 
     `address` names the accounting port (see `headgate.link.sockets.endpoints`); port 0 lets the system choose, and
@@ -80,14 +74,10 @@ class RouterLink:
         """The counters since the start."""
         self.masters: dict[str, MasterConnection] = {}
         """The masters by the endpoints of their accounting."""
-        self._pair = BoundPair(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
-        self.endpoints = self._pair.endpoints
-        """The endpoints of the two sockets that gatekeepers connect to."""
-        self._accounting, self._control = self._pair.accounting, self._pair.control
+        super().__init__(address, self.counters, keys=keys, insecure=insecure, context=context, log=log)
         self._subscribed: set[bytes] = set()
         self._starting_until = time.monotonic() + _START_TIMEOUT
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._drivers: list[LoopDriver] = []
         self._log = log
         try:
             self.set_masters(masters, master_keys)
@@ -99,11 +89,6 @@ class RouterLink:
     def is_up(self) -> bool:
         """Whether a master is connected."""
         return any(master.is_up for master in self.masters.values())
-
-    @property
-    def gatekeepers(self) -> dict[str, int]:
-        """The number of connected gatekeepers and routers, by the names of their keys."""
-        return self._pair.gatekeepers
 
     def set_masters(self, addresses: Sequence[str], keys: MasterKeys = None) -> None:
         """Replace the masters; connections to those that stay remain open, with the keys that they have.
@@ -130,14 +115,10 @@ class RouterLink:
 
     def _connect(self, address: str, keys: ClientKeys | None) -> MasterConnection:
         connection = MasterConnection(
-            self._pair.context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
+            self.context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
         )
         connection.subscribe(b"")
         return connection
-
-    def set_allowed_keys(self, allowed: Mapping[bytes, AllowedKey]) -> None:
-        """Replace the public keys that may connect, as `BoundPair` does. The link must have keys."""
-        self._pair.set_allowed_keys(allowed)
 
     def owners(self) -> Iterator[tuple[str, str]]:
         """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
@@ -151,23 +132,17 @@ class RouterLink:
         self._loop = loop
         connections = list(self.masters.values())
         sockets = [socket for connection in connections for socket in connection.sockets]
-        self._drivers.append(LoopDriver(loop, self._pair.connections.turn, self._pair.connections.sockets))
+        self._drivers.append(LoopDriver(loop, self.connections.turn, self.connections.sockets))
         for one in (connection.connections for connection in connections):
             self._drivers.append(LoopDriver(loop, one.turn, one.sockets))
-        self._drivers.append(LoopDriver(loop, self._turn_and_timeout, (self._accounting, self._control, *sockets)))
-
-    def _stop(self) -> None:
-        while self._drivers:
-            self._drivers.pop().close()
+        self._drivers.append(LoopDriver(loop, self._turn_and_timeout, (self.accounting, self.control, *sockets)))
 
     def close(self) -> None:
         """Leave the loop and close the sockets; messages in transit are dropped. Can be called twice."""
-        if self._accounting.closed:
-            return
         self._stop()
-        for master in self.masters.values():
-            master.close()
-        self._pair.close()
+        while self.masters:
+            self.masters.popitem()[1].close()
+        super().close()
 
     def turn(self) -> bool:
         """Handle a limited number of messages of each socket; return whether more are waiting."""
@@ -183,7 +158,7 @@ class RouterLink:
         self._receive_subscriptions()
         # Sending, and setting an option, may have consumed the event of a message that arrived since.
         sockets = [socket for connection in connections for socket in connection.sockets]
-        return any(map(has_message, (self._accounting, self._control, *sockets)))
+        return any(map(has_message, (self.accounting, self.control, *sockets)))
 
     def _turn_and_timeout(self) -> float:
         """Run one turn; return the seconds until the next one."""
@@ -209,9 +184,9 @@ class RouterLink:
         if not up:
             wanted = set()
         for prefix in self._subscribed - wanted:
-            self._accounting.unsubscribe(prefix)
+            self.accounting.unsubscribe(prefix)
         for prefix in sorted(wanted - self._subscribed):
-            self._accounting.subscribe(prefix)
+            self.accounting.subscribe(prefix)
         self._subscribed = wanted
         if self._drivers:
             self._drivers[-1].wake_soon()  # for the reason at the end of `turn`
@@ -221,7 +196,7 @@ class RouterLink:
     def _receive_accounting(self) -> None:
         try:
             for _ in range(_MAX_MESSAGES):
-                frames, is_permitted, _ = self._pair.receive()
+                frames, is_permitted, _ = self.receive()
                 self._route(frames, is_permitted=is_permitted)
         except zmq.Again:
             pass
@@ -271,8 +246,8 @@ class RouterLink:
         if any(len(frame) > MAX_CONTROL_FRAME for frame in (public_topic(frames[0]), *frames[1:])):
             return False
         for frame in frames[:-1]:
-            self._control.send(frame, SNDMORE)
-        self._control.send(frames[-1], NOBLOCK)
+            self.control.send(frame, SNDMORE)
+        self.control.send(frames[-1], NOBLOCK)
         return True
 
     def _receive_subscriptions(self) -> None:
@@ -285,7 +260,7 @@ class RouterLink:
         topics: list[bytes] = []
         try:
             for _ in range(_MAX_MESSAGES):
-                message = self._pair.receive_subscription()
+                message = self.receive_subscription()
                 if message[:1] == b"\1":
                     self.counters.subscriptions += 1
                     topics.append(message[1:])

@@ -148,8 +148,8 @@ def test_wrong_key_of_the_server_is_reported_after_several_failures(started):
 
 def test_no_key_is_admitted_while_no_authenticator_answers(started):
     server = started(Server, KEYS)
-    server.connections._authenticator.socket.close()
-    server.connections._authenticator = None
+    server.connections._requests.close()
+    server.connections._requests = None
     client = started(Client, server.address, ClientKeys(ALLOWED, SERVER.public))
     until(lambda: server.counts() >= (0, 2) or client.is_connected, server, client)
     assert server.counts() >= (0, 2)

@@ -85,7 +85,7 @@ def test_a_peer_with_a_wrong_clock_is_named_by_its_key_and_address(context, key_
 
     def is_reported(word):
         sender.send_multipart(message(b"id"))
-        link._connections.turn()
+        link.connections.turn()
         return any(f"{expected} " in line and word in line for line in lines)
 
     for moment, word in ((NOW - 30.0, "ahead"), (NOW + 30.0, "behind")):
@@ -149,7 +149,7 @@ class Setup:
         for name in names:
             for number in range(held):
                 self.master.record(name, Status.ACCEPTED, b"%d" % number, NOW, NOW)
-        receive = lambda: self.socket.recv(zmq.NOBLOCK)  # noqa: E731 # as one of BoundPair
+        receive = lambda: self.socket.recv(zmq.NOBLOCK)  # noqa: E731 # as one of BoundLink
         self.publisher = ControlPublisher(self.socket, receive, self.master, self.counters, lambda: NOW)
         self.moment = time.monotonic() + 60.0
 
@@ -301,7 +301,7 @@ def test_connected_gatekeepers_are_counted(context, link):
     before, other = connect(first), connect(second)
     until(link, lambda: link.gatekeepers == {"none": 2})
     after = connect(first)  # the connection of before seems to exist: its network was interrupted
-    until(link, lambda: link._pair._peers[first] == ("none", 2))
+    until(link, lambda: link._peers[first] == ("none", 2))
     before.close()
     other.close()
     until(link, lambda: link.gatekeepers == {"none": 1})

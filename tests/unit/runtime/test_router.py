@@ -39,7 +39,7 @@ def test_state_of_masters_and_domains():
             frames = [b"api\xff\0", b"ACCEPTED", b"id", b"%d" % (time.time() * 1_000), b"", b""]
             deadline = time.monotonic() + 10
             # Without a master the router subscribes to nothing, so the socket is asked to do so here.
-            link_of(lifecycle)._accounting.subscribe(b"")
+            link_of(lifecycle).accounting.subscribe(b"")
             while not (state := await lifecycle._server.state(whole=True)).domains:
                 assert time.monotonic() < deadline
                 gatekeeper.send_multipart(frames)
