@@ -7,7 +7,7 @@ Of a response only the essence is read, `type/subtype` in lower case, by the Fet
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from headgate.http.fields import TOKEN, split_list
 
@@ -48,23 +48,7 @@ def quality(accept: bytes, media_type: bytes) -> float:
 
     The most specific range that covers the type decides: the type itself, then `type/*`, then `*/*`.
     """
-    return _quality(parse_weights(accept), media_type)
-
-
-def negotiate(accept: bytes | None, offers: Sequence[bytes]) -> bytes:
-    """Return the one of `offers` that `accept` prefers; the earliest of equals, and the first when it accepts none.
-
-    RFC 9110 lets an origin answer in a type that was not requested rather than with an error (section 12.5.1), and an
-    absent field accepts everything.
-    """
-    if accept is None:
-        return offers[0]
-    ranges = parse_weights(accept)
-    return max(offers, key=lambda offer: _quality(ranges, offer))
-
-
-def _quality(ranges: Mapping[bytes, float], media_type: bytes) -> float:
-    wanted = media_type.lower()
+    ranges, wanted = parse_weights(accept), media_type.lower()
     any_subtype = wanted.partition(b"/")[0] + b"/*"
     return ranges.get(wanted, ranges.get(any_subtype, ranges.get(b"*/*", 0.0)))
 

@@ -463,15 +463,8 @@ class Gatekeeper:
         holds = self._holds.get(domain)
         return holds.size if holds is not None else 0
 
-    def top(self, domain: str, *, now: float, most: int = 10) -> list[tuple[bytes, float]]:
-        """Return the identifiers held longest in `domain` with their release times, at most `most`."""
-        longest: list[tuple[bytes, float]] = []
-        for so_far in self.top_in_steps(domain, now=now, most=most):
-            longest = so_far
-        return longest
-
     def top_in_steps(self, domain: str, *, now: float, most: int = 10) -> Iterator[list[tuple[bytes, float]]]:
-        """Yield the result of `top` for a part of the holds, then for larger parts, and finally for all.
+        """Yield who is held longest, with the release times, at most `most`: among a part of the holds, finally all.
 
         Each step visits a limited number of holds, and they may change between two steps.
         """

@@ -48,11 +48,9 @@ class AsgiServer:
 
     async def bind(self, host: str, port: int, *, sock: socket.socket | None = None) -> None:
         """Bind, or use `sock`, without accepting yet. Raises `OSError` when the address is not available."""
+        where: dict[str, Any] = {"host": host, "port": port} if sock is None else {"sock": sock}
         create = asyncio.get_running_loop().create_server
-        if sock is None:
-            self._server = await create(self._new_protocol, host, port, start_serving=False)
-        else:
-            self._server = await create(self._new_protocol, sock=sock, start_serving=False)
+        self._server = await create(self._new_protocol, start_serving=False, **where)
         self.addresses = [one.getsockname()[:2] for one in self._server.sockets]
 
     @property

@@ -67,19 +67,16 @@ def key_file_warnings(file: str) -> Iterator[str]:
 
 def _is_quota_service_open(section: Bus) -> bool:
     """Return whether peers on other machines can connect to the quota service."""
-    if not section.rlqs:
-        return False
-    try:
-        return is_exposed(f"tcp://{Address.parse(section.rlqs)._replace(port=0)}")
-    except LinkError:  # as in `_is_open`
-        return False
+    return bool(section.rlqs) and _is_exposed(f"tcp://{Address.parse(section.rlqs)._replace(port=0)}")
 
 
 def _is_open(section: Bus | Router) -> bool:
     """Return whether peers on other machines can connect without a key."""
-    if section.curve_allow:
-        return False
+    return not section.curve_allow and _is_exposed(bus_address(section))
+
+
+def _is_exposed(address: str) -> bool:
     try:
-        return is_exposed(bus_address(section))
+        return is_exposed(address)
     except LinkError:  # the file is checked on another machine than the one that it is for
         return False

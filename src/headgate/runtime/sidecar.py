@@ -68,11 +68,6 @@ class SidecarBackend(Backend):
         self._is_started = False
         link.attach(self)
 
-    @property
-    def gatekeeper(self) -> Gatekeeper:
-        """The gatekeeper in force."""
-        return self.composed.gatekeeper
-
     async def start(self) -> None:
         await self.composed.plane.start()
         self._is_started = True
@@ -102,7 +97,7 @@ class SidecarBackend(Backend):
         """
         await self.close()
         composed.plane.totals = self.composed.plane.totals
-        composed.gatekeeper.adopt(self.gatekeeper, composed.settings.domains)
+        composed.gatekeeper.adopt(self.composed.gatekeeper, composed.settings.domains)
         self.composed = composed
         await self.start()
 
@@ -136,7 +131,7 @@ class SidecarServer(Server):
         await wait_for_masters(link)
         reports = MasterReports(lambda: link.connections, log)
         short_holds = report_short_holds("sidecar.max_hold", self._short_limit, log)
-        for work in (forget_expired(lambda: backend.gatekeeper), reports.run(), short_holds):
+        for work in (forget_expired(lambda: backend.composed.gatekeeper), reports.run(), short_holds):
             self.start_task(work)
 
     def announce(self) -> None:
@@ -180,7 +175,7 @@ class SidecarServer(Server):
 
     def _short_limit(self) -> float | None:
         """Return `sidecar.max_hold` if it has shortened a hold, otherwise None."""
-        return self._tree.sidecar.max_hold if self._backend.gatekeeper.shortened else None
+        return self._tree.sidecar.max_hold if self._backend.composed.gatekeeper.shortened else None
 
     async def state(self, *, whole: bool) -> SidecarState:
         """Return the state of the gatekeeper and the data plane."""

@@ -1,4 +1,4 @@
-from headgate.http.media_type import extract_essence, negotiate, parse_essence, parse_weights, quality
+from headgate.http.media_type import extract_essence, parse_essence, parse_weights, quality
 
 MIME_TYPES = [
     ("text/html", "text/html"),
@@ -72,7 +72,6 @@ TEXT, PROBLEM = b"text/plain", b"application/problem+json"
 
 
 NEGOTIATIONS = [
-    (None, TEXT),
     (b"", TEXT),
     (b"*/*", TEXT),
     (b"text/html, */*;q=0.1", TEXT),
@@ -89,9 +88,9 @@ NEGOTIATIONS = [
 ]
 
 
-def test_preferred_offer_is_chosen_and_the_first_of_equals():
+def test_the_most_specific_range_has_the_weight_of_a_type():
     for accept, expected in NEGOTIATIONS:
-        assert negotiate(accept, (TEXT, PROBLEM)) == expected, accept
+        assert max((TEXT, PROBLEM), key=lambda offer: quality(accept, offer)) == expected, accept
 
 
 WEIGHTS = [

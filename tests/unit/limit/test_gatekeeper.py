@@ -14,6 +14,7 @@ from headgate.limit.arrivals import MEMORY_SIZE, Arrivals
 from headgate.limit.gatekeeper import Charges, DelaySlots, spacing
 from headgate.limit.messages import Accounting, Totals
 from headgate.release import ASAP, NEVER, Status
+from tests.holds import top
 from tests.quotes import quotes
 
 
@@ -194,17 +195,17 @@ def test_totals_and_top():
     gatekeeper.admit("api", b"bob", now=100.0)
     totals = gatekeeper.totals["api"]
     assert (totals.accepted, totals.delayed, totals.rejected) == (1, 1, 1)
-    assert gatekeeper.top("api", now=100.0) == [(b"bob", 109.0), (b"alice", 101.0)]
-    assert gatekeeper.top("api", now=100.0, most=1) == [(b"bob", 109.0)]
-    assert gatekeeper.top("api", now=101.0) == [(b"bob", 109.0)]
-    assert gatekeeper.top("nowhere", now=100.0) == []
+    assert top(gatekeeper, "api", now=100.0) == [(b"bob", 109.0), (b"alice", 101.0)]
+    assert top(gatekeeper, "api", now=100.0, most=1) == [(b"bob", 109.0)]
+    assert top(gatekeeper, "api", now=101.0) == [(b"bob", 109.0)]
+    assert top(gatekeeper, "nowhere", now=100.0) == []
 
 
 def test_top_returns_ten_by_default():
     gatekeeper = Gatekeeper()
     for number in range(20):
         gatekeeper.obey(hold(b"%d" % number, 101.0 + number))
-    assert len(gatekeeper.top("api", now=100.0)) == 10
+    assert len(top(gatekeeper, "api", now=100.0)) == 10
     assert [len(batch) for batch in gatekeeper.top_in_steps("api", now=100.0)] == [10]
     assert list(gatekeeper.top_in_steps("nowhere", now=100.0)) == []
 
@@ -328,8 +329,8 @@ def test_hold_that_ends_next_in_the_largest_domain_is_evicted():
         gatekeeper.obey(DelayUntil("web", name, 101.0))
     for number in range(2):
         gatekeeper.obey(DelayUntil("api", b"new %d" % number, 107.0))
-    assert [name for name, _ in gatekeeper.top("api", now=100.0)] == [b"new 1", b"new 0", b"3", b"0"]
-    assert len(gatekeeper.top("web", now=100.0)) == 2
+    assert [name for name, _ in top(gatekeeper, "api", now=100.0)] == [b"new 1", b"new 0", b"3", b"0"]
+    assert len(top(gatekeeper, "web", now=100.0)) == 2
 
 
 def test_lower_maximum_after_a_reload_is_reached_with_new_identifiers():

@@ -7,6 +7,7 @@ from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, DelayUntil, Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, MAX_LATENESS, Conversion
 from headgate.release import ASAP, Status
+from tests.holds import top
 
 log_domain = partial(Domain, algorithm="log")
 ONE = (Rule.parse("1/s burst 1"),)
@@ -293,7 +294,7 @@ def test_a_reload_holds_whom_its_master_holds_without_a_look_at_all(monkeypatch)
     assert len(conversions) == 1
     newer.adopt(new, ["api"], now=100.0)  # the reload of another domain
     assert [newer.held("api", name, now=100.0) > 100.0 for name in names] == [True] * 3_000
-    counts = [newer.forget(now=100.0) or len(newer.top("api", now=100.0, most=9_999)) for _ in range(20)]
+    counts = [newer.forget(now=100.0) or len(top(newer, "api", now=100.0, most=9_999)) for _ in range(20)]
     # The hold of the admitted name is or is not among the first 1,000: their order is that of a hash.
     assert (counts[0] - 1_000 in {0, 1}, counts[-1], len(newer._inherited)) == (True, 3_000, 0)
     assert newer.admit("api", names[8], now=100.0).status is Status.REJECTED

@@ -10,6 +10,7 @@ from headgate.limit import Accounting, Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch
 from headgate.release import Status
+from tests.holds import top
 from tests.quotes import quotes
 
 NOW = 1_700_000_000.0
@@ -184,7 +185,7 @@ def test_malformed_controls_are_counted(context, frames):
     setup.control.send_multipart(HOLD)
     setup.run(settled=lambda: setup.counters.controls == 1)
     assert setup.counters.malformed == 1
-    assert gatekeeper.top("api", now=NOW) == [(b"id", NOW + 60)]
+    assert top(gatekeeper, "api", now=NOW) == [(b"id", NOW + 60)]
 
 
 def test_an_absurd_control_is_shortened_when_it_is_received(context):

@@ -100,7 +100,7 @@ def test_hold_is_passed_on_when_it_begins_or_is_extended_limited_to_the_maximum(
         for release in (90.0, 110.0, 105.0, 110.0, 120.0, 900.0):
             backend_of(lifecycle).obey(DelayUntil("api", b"alice", release), now=100.0)
         assert planes[0].held == [(b"alice", 110.0), (b"alice", 120.0), (b"alice", 160.0)]
-        assert backend_of(lifecycle).gatekeeper.held("api", b"alice", now=100.0) == 160.0
+        assert backend_of(lifecycle).composed.gatekeeper.held("api", b"alice", now=100.0) == 160.0
 
     run(reading(text("max_hold = 60")), steps)
 
@@ -122,12 +122,12 @@ class TestReload:
             backend = backend_of(lifecycle)
             now = time.time()
             backend.obey(DelayUntil("api", b"alice", now + 60.0), now=now)
-            backend.gatekeeper.admit("api", b"alice", now=now)
+            backend.composed.gatekeeper.admit("api", b"alice", now=now)
             await reload(lifecycle)
             old, new = planes
             assert (old.events, new.events) == (["start", "close"], ["start"])
             assert new.domains == ("api", "new")
-            assert new.gatekeeper is backend.gatekeeper is not old.gatekeeper
+            assert new.gatekeeper is backend.composed.gatekeeper is not old.gatekeeper
             assert new.gatekeeper.held("api", b"alice", now=now) == now + 60.0
             assert new.gatekeeper.totals["api"].rejected == 1
             assert (await lifecycle._server.state(whole=False)).counters["sidecar_connections"] == 3
@@ -207,7 +207,7 @@ def test_state(planes):
         now = time.time()
         for identifier in (b"192.0.2.1", b"secret"):
             backend.obey(DelayUntil("api", identifier, now + 60.0), now=now)
-        backend.gatekeeper.admit("api", b"192.0.2.1", now=now)
+        backend.composed.gatekeeper.admit("api", b"192.0.2.1", now=now)
         state = await lifecycle._server.state(whole=True)
         assert isinstance(state, SidecarState)
         assert (state.server, state.socket, state.details) == ("nginx-lua", "/run/s", {"workers": 2})
@@ -227,7 +227,7 @@ def test_holds_that_have_ended_are_forgotten(monkeypatch, planes):
         backend = backend_of(lifecycle)
         now = time.time()
         backend.obey(DelayUntil("api", b"alice", now + 0.01), now=now)
-        await until(lambda: not backend.gatekeeper._tables.size)
+        await until(lambda: not backend.composed.gatekeeper._tables.size)
 
     monkeypatch.setattr(gatekeeping, "_FORGET_INTERVAL", 0.001)
     run(reading(text()), steps)

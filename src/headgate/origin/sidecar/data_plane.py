@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from msgspec import Struct, field
@@ -77,6 +77,7 @@ class DataPlane:
         self._reported: dict[str, float] = {}
         self._socket: UnixSocket | None = None
         self._server: asyncio.Server | None = None
+        self._work: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen for the server, or begin to connect to it; do not wait for a server that is not running.
@@ -102,8 +103,15 @@ class DataPlane:
         self._socket = UnixSocket(path, mode=self.settings.mode, flag=flag)
         self._server = await self._socket.serve(new_protocol)
 
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine until the end."""
+        self._work.append(asyncio.get_running_loop().create_task(work))
+
     async def close(self) -> None:
-        """Release all resources, also after a start that failed halfway: here, the socket and all connections."""
+        """Release all resources, also after a start that failed halfway."""
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
         if self._server is not None:
             self._server.close()
         if self._socket is not None:

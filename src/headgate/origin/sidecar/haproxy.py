@@ -51,7 +51,6 @@ class HAProxy(DataPlane):
         with naming("sidecar.table"):
             check_table_name(self.settings.table)
         (self._domain,) = self.domains
-        self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._pending: dict[bytes, float] = {}
         self._is_incomplete = False
@@ -66,7 +65,7 @@ class HAProxy(DataPlane):
         self.log_identify("HAProxy")
         # HAProxy usually runs already: then it has the holds when the sidecar is ready.
         await self._step()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self.run(self._write_changes())
 
     def hold(self, control: DelayUntil, *, now: float) -> None:  # noqa: ARG002  # HAProxy has a clock of its own
         """Write a hold into the table within milliseconds."""
@@ -84,16 +83,9 @@ class HAProxy(DataPlane):
         """Return what is known of HAProxy."""
         return super().details() | {"table": self.settings.table, "is_synchronized": not self._problem}
 
-    async def close(self) -> None:
-        """Close all sockets; holds stay in the table until they end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await super().close()
-
     # -- the table -----------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _write_changes(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_INTERVAL):

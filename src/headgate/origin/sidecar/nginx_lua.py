@@ -129,19 +129,12 @@ class NginxLua(DataPlane):
         self._clock_steps = self.gatekeeper.clock.steps
         self._instances: dict[bytes, _Instance] = {}
         self._holds: list[bytes] = []
-        self._ticks: asyncio.Task[None] | None = None
         self._has_logged_version = False
 
     async def start(self) -> None:
         """Listen. Raises `ConfigurationError` for a socket that is not available."""
         await self.listen(lambda: _Connection(self))
-        self._ticks = asyncio.get_running_loop().create_task(self._tick_forever())
-
-    async def close(self) -> None:
-        """Close all connections, and remove the socket."""
-        if self._ticks is not None:
-            self._ticks.cancel()
-        await super().close()
+        self.run(self._tick_forever())
 
     def unready(self) -> str:
         """Return why nginx is not limited; empty when it is."""
