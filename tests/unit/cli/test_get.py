@@ -1,12 +1,10 @@
 """`headgate get`, against a server with scripted answers."""
 
 import io
-import socket
-import ssl
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import Request
@@ -293,18 +291,6 @@ def test_redirects_from_https_to_http_are_errors():
     ):
         redirected("https://a.example/", "http://a.example/")
     assert redirected("http://a.example/", "https://a.example/").full_url == "https://a.example/"
-
-
-def relay(listening, tls, site, count):
-    """Answer so many connections inside TLS with what a site answers."""
-    for _ in range(count):
-        plain, _ = listening.accept()
-        with suppress(ssl.SSLError), tls.wrap_socket(plain, server_side=True) as connection:
-            request = connection.recv(65536)
-            with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2]))) as to_site:
-                to_site.sendall(request)
-                while chunk := to_site.recv(65536):
-                    connection.sendall(chunk)
 
 
 NOT_LOADED = {

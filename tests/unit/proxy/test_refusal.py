@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from headgate.proxy.refusal import REFUSALS, Refusal, RefusalReason, RetryAfter
+from headgate.proxy.refusal import REFUSALS, SPECIFIC_ERRORS, ProxyErrorType, Refusal, RefusalReason, RetryAfter
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "proxy" / "refusals.json").read_text())["cases"]
 
@@ -69,6 +69,13 @@ def test_every_row_of_the_vectors(case: dict[str, str | int]) -> None:
             assert int(fields["retry-after"]) >= 1
 
 
+def test_every_reason_has_a_vector() -> None:
+    assert {refusal.reason for refusals in MEANT.values() for refusal in refusals} == set(get_args(RefusalReason))
+    assert set(REFUSALS) == set(get_args(RefusalReason))
+    assert set(SPECIFIC_ERRORS) == set(get_args(ProxyErrorType))
+    assert {answer.error for answer in (*REFUSALS.values(), *SPECIFIC_ERRORS.values())} == REGISTERED
+
+
 @pytest.mark.parametrize("reason", get_args(RefusalReason))
 def test_proxy_status_has_the_reason(reason: RefusalReason) -> None:
     told = Refusal(reason, 'a "clause" of the log\r\n').refused
@@ -100,3 +107,8 @@ def test_retry_after_is_rounded_up(pause: float, seconds: int) -> None:
             assert Refusal(reason).retry_after == 5
         else:
             assert Refusal(reason, retry_after=pause).retry_after == Refusal(reason).retry_after
+
+
+def test_a_refusal_as_text() -> None:
+    assert str(Refusal("port")) == "port"
+    assert str(Refusal("port", "port 80 is not open")) == "port: port 80 is not open"

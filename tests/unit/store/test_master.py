@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.limit import Accounting, Domain, Rule
+from headgate.limit import Accounting, Domain, Master, Rule
 from headgate.limit.master import MAX_LATENESS
 from headgate.release import Status
 from headgate.store import SharedMaster
@@ -75,6 +75,14 @@ def test_the_last_requests_of_a_report_are_shared():
     master, records = shared(Domain("api", (Rule.parse("1000/s burst 999"),)))
     master.record_many("api", b"a", accepted=999, rejected=0, start=NOW - 5.0, now=NOW)
     assert len(records) == 256
+
+
+def test_a_report_counts_as_that_of_a_master_alone():
+    (master, _), alone = shared(), Master([Domain("api", ONE)])
+    for one in (master, alone):
+        account(one)
+    report = {"accepted": 1, "rejected": 0, "start": NOW - 0.5, "now": NOW}
+    assert master.record_many("api", b"a", **report) == alone.record_many("api", b"a", **report)
 
 
 def test_a_request_of_a_report_is_shared_although_it_may_be_late():

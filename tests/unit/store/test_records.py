@@ -15,7 +15,7 @@ def shared(name="api", rules=(RULE,), algorithm="log", longest=10.0):
     [
         ("api", b"10.0.0.1", b"headgate:{api;%d}:10.0.0.1"),
         ("api", b"a;b}{\0\xff", b"headgate:{api;%d}:a;b}{\0\xff"),
-        ("a;b", b"c", b"headgate:{a%%3Bb;%d}:c"),
+        ("a;b!", b"c", b"headgate:{a%%3Bb!;%d}:c"),
         ("a{%}", b"c", b"headgate:{a%%7B%%25%%7D;%d}:c"),
         ("ä b\n", b"c", b"headgate:{%%C3%%A4%%20b%%0A;%d}:c"),
         ("\udcff", b"c", b"headgate:{%%FF;%d}:c"),

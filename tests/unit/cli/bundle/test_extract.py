@@ -155,11 +155,6 @@ def test_names_are_readable_and_portable():
     assert [(url, FileNames().name(url)) for url, _ in NAMES] == NAMES
 
 
-def names_of(*urls):
-    names = FileNames()
-    return [names.name(url).removeprefix("h/") for url in urls]
-
-
 def test_variant_keys_are_in_the_names():
     names = FileNames()
     keys = ["gzip;en", 'br;"x y"', "gzip;EN", "."]
