@@ -220,17 +220,14 @@ class AdviceResource:
 
     kind = "advice"
 
-    def __init__(
-        self, identity: AgentIdentity, *, unreachable_for: float, min_freshness: float, user_agent: str
-    ) -> None:
+    def __init__(self, identity: AgentIdentity, *, unreachable_for: float, min_freshness: float) -> None:
         self.min_freshness = min_freshness
         self._identity = identity
         self._unreachable_for = unreachable_for
-        self._user_agent = user_agent
 
     def request(self, origin: str) -> AdviceRequest | None:
         """Return the request for the advice of an origin; None for one that must not be asked."""
-        return advice_request(origin, self._identity, self._user_agent)
+        return advice_request(origin, self._identity)
 
     def interpret(self, response: AdviceResponse) -> Interpretation:
         """Return the result and its reason."""
@@ -350,7 +347,6 @@ class AdviceCache(WellKnownCache):
         most_origins: int = MAX_ORIGINS,
         unreachable_for: float = UNREACHABLE_FOR,
         min_freshness: float = MIN_FRESHNESS,
-        user_agent: str = "",
     ) -> None:
         check_seconds("min_freshness", min_freshness)
         if not 0 < min_freshness <= MAX_FRESHNESS:
@@ -358,7 +354,5 @@ class AdviceCache(WellKnownCache):
                 f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}"
             )
         self.identity = AgentIdentity(identity)
-        resource = AdviceResource(
-            self.identity, unreachable_for=unreachable_for, min_freshness=min_freshness, user_agent=user_agent
-        )
+        resource = AdviceResource(self.identity, unreachable_for=unreachable_for, min_freshness=min_freshness)
         super().__init__(resource, most_origins=most_origins)

@@ -110,17 +110,16 @@ def traffic_advice_url(origin: str) -> str | None:
     return serialised + PATH  # 4
 
 
-def advice_request(origin: str, identity: Iterable[str], user_agent: str = "") -> AdviceRequest | None:
+def advice_request(origin: str, identity: Iterable[str]) -> AdviceRequest | None:
     """Return the request for the traffic advice of an origin; None for an origin that must not be asked.
 
-    It is small, so that it cannot amplify an attack (section 8.3), and identifies only the agent itself, by its brand
-    name if there is no `user_agent`.
+    It is small, so that it cannot amplify an attack (section 8.3), and identifies only the agent itself.
     """
     url = traffic_advice_url(origin)
     if url is None:
         return None
     # Field values are bytes; a brand name that is not ASCII is sent in UTF-8, one character per byte.
-    agent = (user_agent or AgentIdentity(identity).brand.strip()).encode("utf-8", "replace").decode("latin-1")
+    agent = AgentIdentity(identity).brand.strip().encode("utf-8", "replace").decode("latin-1")
     # The document is too short to be worth a coding, and an unencoded body cannot be a decompression bomb.
     return AdviceRequest(url, (("Accept", MEDIA_TYPE), ("Accept-Encoding", "identity"), ("User-Agent", agent)))
 

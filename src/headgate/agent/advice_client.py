@@ -12,7 +12,7 @@ library. The request that causes a fetch may be cancelled or give up; the fetch 
 
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
@@ -177,7 +177,8 @@ class _Running:
 class AdviceClient:
     """A well-known resource of all origins, such as their traffic advice, fetched when necessary.
 
-    `on_advice` is called with the result of each fetch. `default` starts the fetches for requests without an HTTP
+    `on_advice` is called with the result of each fetch. `own_fields` returns the agent's own fields for a method and a
+    URL; each request for the resource is sent with them. `default` starts the fetches for requests without an HTTP
     client. `clock` returns seconds since 1970. With `shared`, other processes fetch for this one, and it for them.
     """
 
@@ -187,6 +188,7 @@ class AdviceClient:
         *,
         clock: Callable[[], float],
         on_advice: Callable[[Advice], None],
+        own_fields: Callable[[str, str], Mapping[str, str]],
         default: StartFetch,
         shared: SharedResponses | None = None,
     ) -> None:
@@ -194,6 +196,7 @@ class AdviceClient:
         self._cache = cache
         self._clock = clock
         self._on_advice = on_advice
+        self._own_fields = own_fields
         self._default = default
         self._running: dict[str, _Running] = {}
         self._is_closed = False
@@ -275,6 +278,8 @@ class AdviceClient:
         try:
             found = None if self._shared is None else self._shared.claim_response(request.url, now=self._clock())
             if found is None:
+                fields = {**dict(request.fields), **self._own_fields("GET", request.url)}
+                request = msgspec.structs.replace(request, fields=tuple(fields.items()))
                 running.runner = running.start(request, partial(self._share, running, request))
             else:
                 response = msgspec.msgpack.decode(found, type=AdviceResponse) if found else FetchedElsewhere()

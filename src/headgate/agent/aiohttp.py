@@ -12,7 +12,7 @@ from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceRespon
 from headgate.agent.advice_client import in_task
 from headgate.agent.attempt import Failure
 from headgate.agent.courtesy import Courtesy, check_courtesy
-from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, agent_fields, send_politely_async
+from headgate.agent.transport import MAX_READ_SIZE, READ_TIMEOUT, AdviceReception, send_politely_async
 from headgate.errors import MissingExtra, RetryLater
 from headgate.fetch.local_errors import concerns_origin
 from headgate.throttle.fields import Headers
@@ -63,10 +63,9 @@ class Middleware:
             refusal=Held,
             start_fetch=None if not self._courtesy.fetches_advice else in_task(partial(fetch_beside, request)),
         )
-        request.headers.update(agent_fields(self._courtesy, request.headers.get("User-Agent")))
         attempt.ends_with_body = True
         response = await send_politely_async(
-            attempt, partial(handler, request), head=_head, drain=_let_go, failure=_failure_of
+            attempt, request.headers, partial(handler, request), head=_head, drain=_let_go, failure=_failure_of
         )
         connection: Any = getattr(response, "connection", None)
         if connection is None:  # the body has come with the head

@@ -148,6 +148,15 @@ class Attempt:
             state.tell("sent", self._url, method=self._method, now=now, number=self._tries - 1)
         return None
 
+    @property
+    def adds_fields(self) -> bool:
+        """Whether the agent sets fields of its own."""
+        return self._state.adds_fields
+
+    def own_fields(self, user_agent: str | None) -> dict[str, str]:
+        """Return these fields for a request that is sent now, and has this User-Agent so far."""
+        return self._state.own_fields(self._method, self._url, user_agent)
+
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
         if self.phase != "SENDING":

@@ -20,7 +20,6 @@ from headgate.agent.httpx_library import ADVICE_EXTENSION, failure_of, fetch_thr
 from headgate.agent.transport import (
     MAX_READ_SIZE,
     READ_TIMEOUT,
-    agent_fields,
     is_interactive,
     send_politely,
     send_politely_async,
@@ -57,8 +56,6 @@ class _Polite:
 
     def _attempt(self, request: Any) -> Attempt:
         options = request.extensions.get("headgate")
-        if self._courtesy.user_agent:
-            request.headers.update(agent_fields(self._courtesy, request.headers.get("user-agent")))
         may_retry = self._courtesy.retry.attempts > 0
         attempt = self._courtesy.attempt(
             request.method,
@@ -125,6 +122,7 @@ class Transport(_Polite, BaseTransport):
         try:
             response = send_politely(
                 attempt,
+                request.headers,
                 partial(inner.handle_request, request),
                 head=_head,
                 drain=partial(_drain, request),
@@ -168,6 +166,7 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
         try:
             response = await send_politely_async(
                 attempt,
+                request.headers,
                 partial(inner.handle_async_request, request),
                 head=_head,
                 drain=_drain_async,

@@ -65,6 +65,7 @@ class AsyncAdapter(PoliteAdapter, AsyncHTTPAdapter):
         try:
             return await send_politely_async(
                 attempt,
+                request.headers,
                 partial(forward, request, *args, **options),
                 head=head,
                 drain=_let_go,

@@ -18,7 +18,6 @@ from headgate.agent.transport import (
     MAX_READ_SIZE,
     READ_TIMEOUT,
     AdviceReception,
-    agent_fields,
     chunks_of,
     is_interactive,
     send_politely,
@@ -52,7 +51,7 @@ class PoliteAdapter:
         adapter.max_retries = adapter.max_retries.new(respect_retry_after_header=False)
 
     def _attempt(self, request: Any, start_fetch: StartFetch) -> Attempt:
-        attempt = self._courtesy.attempt(
+        return self._courtesy.attempt(
             request.method or "GET",
             request.url or "",
             interactive=is_interactive(getattr(request, "headgate", None)),
@@ -61,8 +60,6 @@ class PoliteAdapter:
             refusal=self._held,
             start_fetch=start_fetch if self._courtesy.fetches_advice else None,
         )
-        request.headers.update(agent_fields(self._courtesy, str(request.headers.get("User-Agent", ""))))
-        return attempt
 
 
 class BlockingAdapter(PoliteAdapter):
@@ -77,7 +74,12 @@ class BlockingAdapter(PoliteAdapter):
         failure = partial(failure_of, self._library)
         try:
             return send_politely(
-                attempt, partial(forward, request, *args, **options), head=head, drain=_drain, failure=failure
+                attempt,
+                request.headers,
+                partial(forward, request, *args, **options),
+                head=head,
+                drain=_drain,
+                failure=failure,
             )
         except self._held as held:
             held.__dict__["request"] = request

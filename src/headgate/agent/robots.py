@@ -57,18 +57,16 @@ class RobotsResource:
     kind = "robots"
     min_freshness = MIN_FRESHNESS
 
-    def __init__(self, agent: str, user_agent: str) -> None:
+    def __init__(self, agent: str) -> None:
         self._agent = agent
-        self._user_agent = user_agent.encode("utf-8", "replace").decode("latin-1")
 
     def request(self, origin: str) -> AdviceRequest | None:
         """Return the request for the robots.txt of an http or https origin."""
         serialised = serialised_origin(origin)
         if serialised is None or not serialised.startswith(("http://", "https://")):
             return None
-        fields = [("Accept", "text/plain"), ("Accept-Encoding", "identity")]
-        fields += [("User-Agent", self._user_agent)] if self._user_agent else []
-        return AdviceRequest(serialised + _PATH, tuple(fields), any_type=True, redirects=_MAX_REDIRECTS)
+        fields = (("Accept", "text/plain"), ("Accept-Encoding", "identity"))
+        return AdviceRequest(serialised + _PATH, fields, any_type=True, redirects=_MAX_REDIRECTS)
 
     def interpret(self, response: AdviceResponse) -> Interpretation:
         """Return the rules; None, which allows everything, after 4xx (2.3.1.3), unreachable after 5xx (2.3.1.4)."""

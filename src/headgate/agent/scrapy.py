@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from headgate.agent.attempt import Attempt, Failure
 from headgate.agent.courtesy import Courtesy
-from headgate.agent.transport import agent_fields, is_interactive
+from headgate.agent.transport import is_interactive, set_fields
 from headgate.errors import MissingExtra, RetryLater
 from headgate.http.url import serialised_origin
 
@@ -75,11 +75,10 @@ class CourtesyMiddleware:
             repeatable=False,  # Scrapy's own middleware retries
             refusal=Held,
         )
-        given = (request.headers.get("User-Agent") or b"").decode("latin-1")
-        request.headers.update(agent_fields(self._courtesy, given))
         try:
             while (wait := attempt.wait()) is not None:
                 await wait.settle()
+            set_fields(attempt, request.headers)
         except BaseException:
             attempt.lost()
             raise

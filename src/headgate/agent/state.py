@@ -91,6 +91,9 @@ _LONGEST_SPREAD: Final = 60.0
 _RETRIES_OF_WAIT: Final = 3
 """The default of `retry` with `wait=True`: what a server rejects is not lost."""
 
+_DEFAULT_AGENTS: Final = ("python-httpx", "python-requests/", "niquests/", "Python-urllib/", "Python/", "Scrapy/")
+"""What libraries send as their User-Agent unless the program sets one."""
+
 _logger = logging.getLogger("headgate.agent")
 
 
@@ -113,10 +116,10 @@ def _new_pace(rate: str | None, concurrency: "Concurrency | None", longest_sprea
     return Pace(rate, concurrency, longest_spread)
 
 
-def _robots_cache(agent: str, user_agent: str) -> WellKnownCache:
+def _robots_cache(agent: str) -> WellKnownCache:
     from headgate.agent.robots import RobotsResource
 
-    return WellKnownCache(RobotsResource(agent, user_agent))
+    return WellKnownCache(RobotsResource(agent))
 
 
 def advice_holder(advice: Advice, draw: float) -> Holder:
@@ -161,6 +164,7 @@ class CourtesyState:
         """The throttle; used by one thread at a time, which holds `lock`."""
         self.lock = threading.Lock()
         self.clock = clock
+        self.user_agent = user_agent.encode("utf-8", "replace").decode("latin-1")  # field values are bytes
         self.secret = repr(draw()).encode()
         """What the draws of requests are derived from."""
         self.retry = retry
@@ -176,20 +180,20 @@ class CourtesyState:
             self.pace = _new_pace(rate, concurrency, self.max_delay or _LONGEST_SPREAD)
         self.max_pace_delay = _UNLIMITED if wait is None else self.max_delay
         """Seconds that a request may wait at most for its turn."""
-        self.sources: list[AdviceClient] = []
-        """What fetches the well-known resources that requests obey: traffic advice and robots.txt."""
-        start = partial(
+        client = partial(
             AdviceClient,
             clock=clock,
+            own_fields=self.own_fields,
             default=start_fetch,
             shared=throttle if isinstance(throttle, SharedResponses) else None,
         )
+        self.sources: list[AdviceClient] = []
+        """What fetches the well-known resources that requests obey: traffic advice and robots.txt."""
         if identity is not None:
-            advice = AdviceCache(identity, min_freshness=min_freshness, user_agent=user_agent)
-            self.sources.append(start(advice, on_advice=self._on_advice))
+            self.sources.append(client(AdviceCache(identity, min_freshness=min_freshness), on_advice=self._on_advice))
         if robots:
-            cache = _robots_cache("*" if identity is None else identity.brand, user_agent)
-            self.sources.append(start(cache, on_advice=self._on_robots))
+            cache = _robots_cache("*" if identity is None else identity.brand)
+            self.sources.append(client(cache, on_advice=self._on_robots))
         self.is_closed, self.answered = False, 0  # answered requests are counted apart, since nearly all are
         self.pass_time: Callable[[float], None] | None = None
         """Called with the seconds of a wait in its place, in tests."""
@@ -197,6 +201,19 @@ class CourtesyState:
         """The number of events of each kind but "sent" and "answered"."""
         self._on_event = on_event
         FORK_HOOKS.register(self)
+
+    @property
+    def adds_fields(self) -> bool:
+        """Whether `own_fields` may return any."""
+        return bool(self.user_agent)
+
+    def own_fields(self, _method: str, _url: str, user_agent: str | None = None) -> dict[str, str]:
+        """Return the fields that the agent itself sets in a request just before it is sent, for every sending.
+
+        They replace fields of the same name. `user_agent` is what the request has so far; that of a program stays.
+        """
+        is_set = bool(user_agent) and not str(user_agent).startswith(_DEFAULT_AGENTS)
+        return {} if is_set or not self.adds_fields else {"User-Agent": self.user_agent}
 
     def explain(self, url: str, *, now: float | None = None) -> Explanation:
         """Return what the throttle knows of a URL."""

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse, ResponseCollector, too_late
 from headgate.agent.attempt import Attempt, Failure
-from headgate.agent.courtesy import Courtesy
 from headgate.errors import ConfigurationError, RetryLater
 from headgate.fetch.local_errors import is_local
 from headgate.http.fields import Pairs
@@ -42,15 +41,11 @@ def is_interactive(options: object) -> bool:
     )
 
 
-_DEFAULT_AGENTS: Final = ("python-httpx", "python-requests/", "niquests/", "Python-urllib/", "Python/", "Scrapy/")
-"""What libraries send as their User-Agent unless the program sets one."""
-
-
-def agent_fields(courtesy: Courtesy, given: str | None) -> dict[str, str]:
-    """Return the User-Agent of a request whose program has not set one; `given` is what the library has."""
-    if not courtesy.user_agent or (given and not given.startswith(_DEFAULT_AGENTS)):
-        return {}
-    return {"User-Agent": courtesy.user_agent.encode("utf-8", "replace").decode("latin-1")}
+def set_fields(attempt: Attempt, headers: Any) -> None:
+    """Set the agent's own fields in a request's headers, which have `get` and `update`; before each sending."""
+    if attempt.adds_fields:
+        given = headers.get("User-Agent")
+        headers.update(attempt.own_fields(given.decode("latin-1") if isinstance(given, bytes) else given))
 
 
 _Response = TypeVar("_Response")
@@ -60,6 +55,7 @@ Head: TypeAlias = Callable[[_Response], tuple[int, Headers] | None]
 
 def send_politely(
     attempt: Attempt,
+    headers: Any,
     send: Callable[[], _Response],
     *,
     head: Head[_Response],
@@ -68,7 +64,8 @@ def send_politely(
 ) -> _Response:
     """Send a request when `attempt` permits it, and again when it says so; return the response that is the caller's.
 
-    The response before a retry is drained when the retry is sent, so that it is the result if that is held too long.
+    `headers` are the request's, see `set_fields`. The response before a retry is drained when the retry is sent, so
+    that it is the result if that is held too long.
     """
     response: _Response | None = None
     while True:
@@ -78,6 +75,7 @@ def send_politely(
             if response is not None:
                 refused, response = response, None
                 drain(refused)
+            set_fields(attempt, headers)
             response = send()
             counted = head(response)
             if attempt.lost() if counted is None else attempt.received(*counted):
@@ -94,6 +92,7 @@ def send_politely(
 
 async def send_politely_async(
     attempt: Attempt,
+    headers: Any,
     send: Callable[[], Awaitable[_Response]],
     *,
     head: Head[_Response],
@@ -109,6 +108,7 @@ async def send_politely_async(
             if response is not None:
                 refused, response = response, None
                 await drain(refused)
+            set_fields(attempt, headers)
             response = await send()
             counted = head(response)
             if attempt.lost() if counted is None else attempt.received(*counted):

@@ -19,7 +19,7 @@ from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceRespon
 from headgate.agent.advice_client import in_thread
 from headgate.agent.attempt import Failure
 from headgate.agent.courtesy import Courtesy, check_courtesy
-from headgate.agent.transport import AdviceReception, agent_fields, chunks_of, is_interactive, send_politely
+from headgate.agent.transport import AdviceReception, chunks_of, is_interactive, send_politely
 from headgate.errors import RetryLater
 from headgate.fetch.local_errors import concerns_origin, is_refused_by_proxy
 from headgate.throttle.fields import Headers
@@ -33,6 +33,22 @@ class AdviceMessage(Request):  # noqa: S310 - its URLs are http or https, by the
 
 class Held(RetryLater, URLError):  # type: ignore[misc]  # an URLError's reason may be an exception; ours is always a text
     """A request was held, and not sent."""
+
+
+class _Headers:
+    """The headers of a request that its redirects do not inherit."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def get(self, name: str) -> str | None:
+        """Return a header."""
+        return self._request.get_header(name.capitalize())
+
+    def update(self, fields: dict[str, str]) -> None:
+        """Set headers."""
+        for name, value in fields.items():
+            self._request.add_unredirected_header(name, value)
 
 
 class Handler(BaseHandler):
@@ -67,11 +83,14 @@ class Handler(BaseHandler):
             refusal=Held,
             start_fetch=None if not self._courtesy.fetches_advice else self._start_fetch,
         )
-        agent = agent_fields(self._courtesy, request.get_header("User-agent"))
-        request.unredirected_hdrs.update({name.capitalize(): value for name, value in agent.items()})
         send = partial(_first_response, self._openers_behind(request), request)
         return send_politely(
-            attempt, send, head=_head, drain=lambda response: response.close(), failure=partial(_failure_of, request)
+            attempt,
+            _Headers(request),
+            send,
+            head=_head,
+            drain=lambda response: response.close(),
+            failure=partial(_failure_of, request),
         )
 
     https_open = http_open

@@ -35,9 +35,11 @@ class Post:
         self.now = NOW
         self.told: list[Advice] = []
         self.runner: object = None
+        self.fields: dict[str, str] = {}
 
     def start(self, request, report):
         self.started.append((request.url, report))
+        self.fields = dict(request.fields)
         return self.runner
 
     def report(self, outcome, which=-1):
@@ -48,6 +50,7 @@ class Post:
             AdviceCache("ExampleBot"),
             clock=lambda: self.now,
             on_advice=lambda advice: self.told.append(advice),
+            own_fields=lambda method, url: {"User-Agent": f"{method} {url}"},
             default=self.start,
         )
 
@@ -73,6 +76,7 @@ def test_requests_for_one_origin_share_a_fetch(post):
     client = post.client()
     first, *others = [pending(client) for _ in range(100)]
     assert [url for url, _ in post.started] == ["https://example.com/.well-known/traffic-advice"]
+    assert post.fields["User-Agent"] == "GET https://example.com/.well-known/traffic-advice"
     assert (first.until, first.is_under_way) == (NOW + REPORT_TIMEOUT, True)
     assert others == [first] * 99
     post.report(HALF)

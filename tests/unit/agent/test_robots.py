@@ -49,7 +49,7 @@ def ok(body=RULES, *fields):
     ],
 )
 def test_responses_mean_what_rfc_9309_says(response, expected, seconds):
-    resource = robots.RobotsResource("ExampleBot", "ExampleBot/1.0")
+    resource = robots.RobotsResource("ExampleBot")
     result, reason = resource.interpret(response)
     assert isinstance(result, expected)
     assert "robots.txt" in reason

@@ -322,6 +322,7 @@ def advised(shared, clock=lambda: 1000.0):
         AdviceCache("ExampleBot"),
         clock=clock,
         on_advice=lambda advice: None,
+        own_fields=lambda method, url: {},
         default=lambda request, report: fetches.append(report),
         shared=shared,
     )

@@ -150,6 +150,19 @@ class TransportLaws:
             self.sent(courtesy, [request], [self.response()])
             assert self.headers(request)["User-agent"] == sent
 
+    @pytest.mark.usefixtures("short_pauses")
+    def test_the_agent_s_own_fields_are_made_for_each_sending(self) -> None:
+        courtesy, made = frozen(retry=1, wait=5), iter("123")
+        courtesy._state.user_agent = OURS
+
+        def own_fields(*sent: object) -> dict[str, str]:
+            return {"User-Agent": f"{sent[0]} {sent[1]} {next(made)}"}
+
+        courtesy._state.own_fields = own_fields  # type: ignore[method-assign, assignment]  # for this one object
+        request = self.request()
+        assert self.sent(courtesy, [request], [self.response(503), self.response()]) == [200]
+        assert self.headers(request)["User-agent"] == f"GET {URL} 2"
+
     def test_a_response_that_cannot_be_counted_is_closed(self, broken: Courtesy) -> None:
         answer = self.response()
         (error,) = self.sent(broken, [self.request()], [answer])
