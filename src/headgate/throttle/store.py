@@ -145,12 +145,13 @@ class ThrottleStore:
 
     def holding(self, target: Target, *, now: float) -> list[ThrottleEntry]:
         """Return all entries that hold a target: its longest bucket or else its own, and its origin's."""
-        if not self._buckets:  # nearly all requests end here
-            entries = self._targets.get(target.origin)
-            if entries is None or (target.path not in entries and WHOLE_ORIGIN not in entries):
-                return []
-        found = self.find(target, now=now), self._live(target.origin, WHOLE_ORIGIN, now)
-        return [entry for entry in found if entry is not None]
+        own = self._bucket_of(target, now) if self._buckets else None
+        entries, wide = self._targets.get(target.origin), None
+        if entries is not None:
+            own, wide = own or entries.get(target.path), entries.get(WHOLE_ORIGIN)
+        if own is None and wide is None:  # nearly all requests end here
+            return []
+        return [entry for entry in (own, wide) if entry is not None and not self._is_expired(entry, now)]
 
     def found_or_new(self, target: Target, *, now: float, wide: bool = False) -> ThrottleEntry:
         """Return the entry that `find` returns; a new one if there is none."""

@@ -4,6 +4,7 @@
 fragment and the credentials are not part of it either.
 """
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -18,6 +19,11 @@ MAX_PATH: Final = 1024
 """Maximum characters of a target's path; a longer one is replaced by its beginning and a hash."""
 MAX_BUCKET_PATH: Final = 900
 """Maximum characters of a bucket's path; less than the beginning of a long path, so that a bucket still matches it."""
+
+MAX_KEPT: Final = 512
+"""URLs whose targets are kept."""
+MAX_KEPT_URL: Final = 500
+"""Characters of the longest of them."""
 
 WHOLE_ORIGIN: Final = ""
 """The path of the entry of a whole origin; it matches every path, and no target has it."""
@@ -64,6 +70,12 @@ def parse_target(url: str, *, lower_case_path: bool = False) -> Target | None:
     if len(origin) > MAX_ORIGIN:
         return None
     return Target(origin, path if len(path) <= MAX_PATH else _shortened(path))
+
+
+@lru_cache(MAX_KEPT)
+def kept_target(url: str, *, lower_case_path: bool) -> Target | None:
+    """Return the same for a URL of at most `MAX_KEPT_URL` characters, and keep it for the next request."""
+    return parse_target(url, lower_case_path=lower_case_path)
 
 
 def path_matches(prefix: str, path: str) -> bool:

@@ -18,7 +18,7 @@ from headgate.release import ASAP, NEVER
 from headgate.throttle.fields import Headers, ThrottleFields, parse_fields
 from headgate.throttle.policy import Policy
 from headgate.throttle.store import ThrottleStore
-from headgate.throttle.target import MAX_BUCKET_PATH, Target, parse_target, path_matches
+from headgate.throttle.target import MAX_BUCKET_PATH, MAX_KEPT_URL, Target, kept_target, parse_target, path_matches
 
 GESTURE: Final = 3.5
 """Seconds after a user gesture in which nothing is held (section 4).
@@ -185,7 +185,8 @@ class Throttle:
 
         Other methods take it instead of the URL, which saves parsing the URL again.
         """
-        return parse_target(url, lower_case_path=self.policy.lower_case_path)
+        parse = kept_target if len(url) <= MAX_KEPT_URL else parse_target
+        return parse(url, lower_case_path=self.policy.lower_case_path)
 
     def release_time(self, url: str | Target, *, now: float, interactive: bool = False) -> float:
         """Return the instant before which `url` must not be requested; `ASAP` if it may be requested now.
@@ -193,15 +194,15 @@ class Throttle:
         A request is held if and only if that instant is later than `now`. With `interactive` this request is permitted
         as after a user gesture. This method changes nothing.
         """
-        if interactive or abs(now - self._gesture) < GESTURE:
-            return ASAP
         target = url if isinstance(url, Target) else self.target(url)
         entries = () if target is None else self._store.holding(target, now=now)
-        if target is None or not entries:
+        if target is None or not entries or interactive or self._is_after_gesture(now):
             return ASAP
-        opted_out = self._has_opted_out(target)
-        release = max(entry.retry_after if opted_out else entry.release for entry in entries)
-        return release if release > now else ASAP
+        opted_out, latest = self._has_opted_out(target), now
+        for entry in entries:
+            release = entry.retry_after if opted_out else entry.release
+            latest = max(latest, release)
+        return latest if latest > now else ASAP
 
     def response_received(
         self,
@@ -392,7 +393,7 @@ class Throttle:
         return not self._hold_localhost and is_localhost(host_of(target.origin))
 
     def _has_opted_out(self, target: Target) -> bool:
-        return host_of(target.origin) in self._opt_outs
+        return bool(self._opt_outs) and host_of(target.origin) in self._opt_outs
 
     def _obey(self, target: Target, fields: ThrottleFields, now: float) -> None:
         """Obey an opt-out and declared buckets, which affect how the response itself is counted."""
