@@ -123,7 +123,7 @@ class Laws:
 
         def in_flight() -> int:
             assert polite._state.pace is not None
-            return polite._state.pace._pace(origin.url).in_flight
+            return polite._state.pace.of(origin.url)._in_flight
 
         def go_on() -> None:
             seen.append(in_flight())

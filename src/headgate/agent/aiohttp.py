@@ -65,7 +65,7 @@ class Middleware:
         )
         attempt.ends_with_body = True
         response = await send_politely_async(
-            attempt, request.headers, partial(handler, request), head=_head, drain=_let_go, failure=_failure_of
+            attempt, request, request.headers, handler, head=_head, drain=_let_go, failure=_failure_of
         )
         connection: Any = getattr(response, "connection", None)
         if connection is None:  # the body has come with the head
@@ -81,14 +81,14 @@ def _head(response: aiohttp.ClientResponse) -> tuple[int, Headers] | None:
     return None if getattr(response, "from_cache", False) else (response.status, response.headers)
 
 
-def _failure_of(error: Exception) -> Failure:
+def _failure_of(_request: aiohttp.ClientRequest, error: Exception) -> Failure:
     broken = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, aiohttp.SocketTimeoutError)
     if not isinstance(error, broken) or not concerns_origin(error) or _is_of_proxy(error):
         return "ours"
     return "unsent" if isinstance(error, aiohttp.ClientConnectorError) else "broken"
 
 
-async def _let_go(response: aiohttp.ClientResponse) -> None:
+async def _let_go(_request: aiohttp.ClientRequest, response: aiohttp.ClientResponse) -> None:
     """Release a response, after reading it to its end if it is short, so that its connection can be used again."""
     left = MAX_READ_SIZE
     try:

@@ -17,7 +17,7 @@ from headgate.advice.decision import Advice
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
 from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import StartFetch, in_thread
-from headgate.agent.attempt import Attempt
+from headgate.agent.attempt import Attempt, follows_interactive
 from headgate.agent.retry import Retry
 from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
@@ -182,14 +182,15 @@ class Courtesy:
         """
         return Attempt(
             self._state,
-            method,
+            method.upper(),
             url,
-            target=self.throttle.target(url) or url,
-            interactive=interactive or _INTERACTIVE.get(),
-            repeatable=repeatable,
-            idempotent=idempotent,
-            refusal=refusal,
-            start_fetch=start_fetch,
+            self.throttle.target(url) or url,
+            interactive or _INTERACTIVE.get() or follows_interactive(url),
+            repeatable,
+            idempotent,
+            refusal,
+            start_fetch,
+            self._state.adds_fields,
         )
 
     def release(self, url: str, *, interactive: bool = False) -> float:

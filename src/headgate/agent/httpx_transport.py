@@ -11,7 +11,7 @@ from contextlib import aclosing, closing, suppress
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate.agent.advice_client import StartFetch, in_task, in_thread
 from headgate.agent.attempt import Attempt
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 else:
     # Clients of either library take any object that has the methods.
     AsyncBaseTransport = BaseTransport = object
+
+
+_MARKS: Final = frozenset({"hishel_from_cache", "from_cache"})
+"""What hishel marks stored responses with, from its version 1.0 and before."""
 
 
 class _Polite:
@@ -122,15 +126,16 @@ class Transport(_Polite, BaseTransport):
         try:
             response = send_politely(
                 attempt,
+                request,
                 request.headers,
-                partial(inner.handle_request, request),
+                inner.handle_request,
                 head=_head,
-                drain=partial(_drain, request),
-                failure=partial(failure_of, request),
+                drain=_drain,
+                failure=failure_of,
             )
         except RetryLater as held:
             raise _held(held, request) from None
-        return _until_its_end(response, attempt)
+        return response if attempt.place is None else _until_its_end(response, attempt)
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_thread(partial(fetch_through, inner, **options))
@@ -166,15 +171,16 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
         try:
             response = await send_politely_async(
                 attempt,
+                request,
                 request.headers,
-                partial(inner.handle_async_request, request),
+                inner.handle_async_request,
                 head=_head,
                 drain=_drain_async,
-                failure=partial(failure_of, request),
+                failure=failure_of,
             )
         except RetryLater as held:
             raise _held(held, request) from None
-        return _until_its_end(response, attempt)
+        return response if attempt.place is None else _until_its_end(response, attempt)
 
     def _make_fetch(self, inner: Any, **options: Any) -> StartFetch:
         return in_task(partial(fetch_through_async, inner, **options))
@@ -182,11 +188,8 @@ class AsyncTransport(_Polite, AsyncBaseTransport):
 
 def _is_stored(had: Mapping[str, Any]) -> bool:
     """Return whether a cache behind the transport had stored a response; it may have revalidated it."""
-    # What hishel marks stored responses with, from its version 1.0 and before.
-    if "hishel_from_cache" in had or "from_cache" in had:
-        is_stored = had.get("hishel_from_cache") or had.get("from_cache")
-        return bool(is_stored) and not (had.get("hishel_revalidated") or had.get("revalidated"))
-    return False
+    is_stored = had.get("hishel_from_cache") or had.get("from_cache")
+    return bool(is_stored) and not (had.get("hishel_revalidated") or had.get("revalidated"))
 
 
 def _is_short(response: Any) -> bool:
@@ -196,7 +199,10 @@ def _is_short(response: Any) -> bool:
 
 
 def _head(response: Any) -> tuple[int, Any] | None:
-    return None if _is_stored(response.extensions) else (response.status_code, response.headers.raw)
+    had = response.extensions
+    if not _MARKS.isdisjoint(had) and _is_stored(had):
+        return None
+    return response.status_code, response.headers.raw
 
 
 def _drain(request: Any, response: Any) -> None:
@@ -212,7 +218,7 @@ def _drain(request: Any, response: Any) -> None:
     limits["read"] = read
 
 
-async def _drain_async(response: Any) -> None:
+async def _drain_async(_request: Any, response: Any) -> None:
     import anyio
 
     with suppress(Exception):
@@ -253,7 +259,7 @@ def _body_of(library: ModuleType) -> Callable[..., Any]:
 def _until_its_end(response: Any, attempt: Attempt) -> Any:
     if response.is_closed:  # its body came with it, as from a mock
         attempt.ended()
-    elif attempt.has_place:
+    else:
         response.stream = _body_of(library_of(response))(response.stream, attempt)
     return response
 

@@ -10,7 +10,6 @@ from headgate.agent.requests_adapter import (
     BlockingAdapter,
     PoliteAdapter,
     connection_options,
-    failure_of,
     fields_of,
     head,
     message_of,
@@ -65,11 +64,12 @@ class AsyncAdapter(PoliteAdapter, AsyncHTTPAdapter):
         try:
             return await send_politely_async(
                 attempt,
+                request,
                 request.headers,
-                partial(forward, request, *args, **options),
+                lambda request: forward(request, *args, **options),
                 head=head,
                 drain=_let_go,
-                failure=partial(failure_of, niquests),
+                failure=self._failure_of,
             )
         except Held as held:
             held.request = request
@@ -82,7 +82,7 @@ class AsyncAdapter(PoliteAdapter, AsyncHTTPAdapter):
             await self._inner.close()
 
 
-async def _let_go(response: Any) -> None:
+async def _let_go(_request: Any, response: Any) -> None:
     await response.close()
 
 

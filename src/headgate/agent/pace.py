@@ -3,6 +3,10 @@
 This file knows neither clocks, locks nor HTTP libraries. Requests wait in the order in which they came, each with a
 future that is done when it is worth asking again. A request is in flight until its response ends, or until the
 head of that with libraries that do not say when it ends.
+
+After a failure of an origin, requests come back as a TCP connection does after a timeout (RFC 5681, slow start): one,
+until it succeeds; then the number of requests without a response doubles with each round of successes, up to half of
+what there were before the failure; from there it grows by one each round.
 """
 
 from collections import OrderedDict
@@ -29,6 +33,8 @@ _WEIGHT: Final = 0.3
 """The weight of a latency in the mean."""
 _DRIFT: Final = 0.001
 """How fast the best latency follows the mean, so that an origin that stays slow becomes the standard."""
+_LEAST_THRESHOLD: Final = 2.0
+"""Requests without a response up to which their number doubles, at least."""
 _MIN_LEARNED: Final = 60.0
 """Seconds for which the quota of a RateLimit-Policy is kept, at least; ten windows if that is more."""
 
@@ -44,149 +50,159 @@ class PaceWait(NamedTuple):
     """Whether it is the next one, and waits for `release` only."""
 
 
+class PaceSettings(NamedTuple):
+    """What the paces of all origins have in common."""
+
+    rule: Rule | None
+    is_adaptive: bool
+    limit: float
+    """Requests in flight at first."""
+    longest_spread: float
+    """Seconds between two requests at most by RateLimit fields."""
+
+
 class OriginPace:
     """The pace of one origin."""
 
-    def __init__(self, limit: float) -> None:
-        self.waiting: OrderedDict[object, Future[None]] = OrderedDict()
-        self.in_flight = 0
-        self.limit = limit
+    def __init__(self, settings: PaceSettings) -> None:
+        self._settings = settings
+        self._waiting: OrderedDict[object, Future[None]] = OrderedDict()
+        self._in_flight = 0
+        self._limit = settings.limit
+        self._unanswered = 0
+        """Requests in flight without a response; bodies of others may go on for long."""
+        self._window = NEVER
+        """Their greatest number, once a request has failed."""
+        self._threshold = NEVER
+        """The window up to which it doubles with each round of successes."""
+        self._failed = ASAP
+        """When the window was last reduced."""
         self.delay = 0.0
         """Least seconds between two requests, as its robots.txt says."""
-        self.arrival = ASAP
+        self._arrival = ASAP
         """The theoretical arrival time of the next request at the configured rate (GCRA)."""
-        self.sent = ASAP
-        self.spread = 0.0
-        """Seconds between two requests by RateLimit fields, until `spread_until`."""
-        self.spread_until = ASAP
-        self.latency = self.best = 0.0
-        self.is_failing = False
-        """Whether the last response was a failure: then one request at a time probes the origin."""
-        self.probe: object = None
-        """That request, until the head of its response; bodies of others may go on for long."""
+        self._sent = ASAP
+        self._spread = 0.0
+        """Seconds between two requests by RateLimit fields, until `_spread_until`."""
+        self._spread_until = ASAP
+        self._latency = self._best = 0.0
+        self._interval = settings.rule.interval if settings.rule else 0.0
+        """Seconds between two requests by the rule: more while responses are slow."""
 
-    def release(self, rule: Rule | None, interval: float, now: float) -> float:
-        """Return when the next request may be sent, with `interval` seconds between two by the rule."""
-        learned = self.spread if self.spread_until > now else 0.0
-        burst = 1 if rule is None else rule.burst
-        # The clock may have been set back.
-        self.sent, self.arrival = min(self.sent, now), min(self.arrival, now + burst * interval)
-        return max(self.sent + max(self.delay, learned), self.arrival - (burst - 1) * interval)
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or is in flight."""
+        return not self._waiting and not self._in_flight
 
-    def send(self, interval: float, now: float) -> None:
-        """Count a request that is sent."""
-        self.in_flight += 1
-        self.sent = now
-        self.arrival = max(self.arrival, now) + interval
-
-    def wake_next(self) -> None:
-        """End the wait of the next request."""
-        if self.waiting:
-            with suppress(InvalidStateError):
-                next(iter(self.waiting.values())).set_result(None)
-
-
-class Pace:
-    """The pace of all origins; `rate` is a rule such as "1/s burst 3", with a burst of 1 if it names none."""
-
-    def __init__(self, rate: str | None, concurrency: Concurrency | None, longest_spread: float) -> None:
-        self._rule = None
-        if rate is not None:
-            rule = Rule.parse(rate)
-            self._rule = rule if "burst" in rate else Rule(rule.count, rule.period_ms, 1)
-        self._is_adaptive = concurrency == "adaptive"
-        if concurrency not in {None, "adaptive"} and (type(concurrency) is not int or concurrency < 1):
-            raise ConfigurationError(f"concurrency must be at least 1, or 'adaptive', got {concurrency!r:.80}")
-        self._limit = NEVER if concurrency is None else _FIRST_LIMIT if self._is_adaptive else float(concurrency)
-        self._longest_spread = longest_spread
-        self._origins: OrderedDict[str, OriginPace] = OrderedDict()
-
-    def enter(self, origin: str, request: object, *, now: float) -> PaceWait | None:
+    def enter(self, request: object, *, now: float) -> PaceWait | None:
         """Let a request be sent, and return None; or return what it has to wait for before it asks again."""
-        pace = self._pace(origin)
-        interval = self._interval(pace)
-        release = pace.release(self._rule, interval, now) if interval or pace.delay or pace.spread else ASAP
-        may_go = pace.in_flight < pace.limit and not (pace.is_failing and pace.probe)
-        is_next = may_go and (not pace.waiting or next(iter(pace.waiting)) == request)
+        release = self.release(now=now)
+        may_go = self._in_flight < self._limit and self._unanswered < self._window
+        is_next = may_go and (not self._waiting or next(iter(self._waiting)) == request)
         if is_next and release <= now:
-            pace.send(interval, now)
-            pace.probe = request if pace.is_failing else None
-            if pace.waiting:
-                pace.waiting.pop(request, None)
-                pace.wake_next()
+            self._in_flight += 1
+            self._unanswered += 1
+            self._sent = now
+            self._arrival = (self._arrival if self._arrival > now else now) + self._interval
+            if self._waiting:
+                self._waiting.pop(request, None)
+                self._wake_next()
             return None
-        if request not in pace.waiting:
-            release = max(release, now) + max(interval, pace.delay) * len(pace.waiting)
-        ready = pace.waiting.get(request)
+        if request not in self._waiting:
+            release = max(release, now) + max(self._interval, self.delay) * len(self._waiting)
+        ready = self._waiting.get(request)
         if ready is None or ready.done():
-            ready = pace.waiting[request] = Future()  # a request that has waited keeps its place
+            ready = self._waiting[request] = Future()  # a request that has waited keeps its place
         return PaceWait(ready, release, is_next)
 
-    def answered(self, origin: str, request: object, *, latency: float | None) -> None:
-        """Adapt the concurrency to a response whose head came after `latency` seconds; None for a failure."""
-        pace = self._pace(origin)
-        pace.is_failing = latency is None
-        if pace.probe == request:
-            pace.probe = None
-        if latency is not None and self._is_adaptive:
-            self._adapt(pace, latency)
-        pace.wake_next()
+    def answered(self, *, is_failure: bool | None, sent: float, now: float) -> None:
+        """Adapt to the end of the wait for a response; `is_failure` is None if that says nothing of the origin.
 
-    def leave(self, origin: str, request: object) -> None:
+        Requests that fail together count once.
+        """
+        self._unanswered -= 1
+        if is_failure:
+            if sent >= min(self._failed, now):
+                if self._window > 1:  # "held constant" while the first retransmission fails (RFC 5681, section 3.1)
+                    self._threshold = max(_LEAST_THRESHOLD, (self._unanswered + 1) / 2)
+                self._window, self._failed = 1.0, now
+        elif is_failure is False:
+            self._window += 1.0 if self._window < self._threshold else 1.0 / self._window
+            if self._settings.is_adaptive:
+                self._adapt(now - sent)
+        if self._waiting:
+            self._wake_next()
+
+    def leave(self, request: object) -> None:
         """End the wait of a request, or its flight."""
-        pace = self._pace(origin)
-        if pace.waiting and request in pace.waiting:
-            del pace.waiting[request]
-        elif pace.in_flight:
-            pace.in_flight -= 1
-        if pace.probe == request:
-            pace.probe = None
-        pace.wake_next()
+        if self._waiting.pop(request, None) is None and self._in_flight:
+            self._in_flight -= 1
+        self._wake_next()
 
-    def learn(self, origin: str, fields: ThrottleFields, *, now: float) -> None:
+    def learn(self, fields: ThrottleFields, *, now: float) -> None:
         """Spread what remains of rate limits over their windows; of a used up limit, its quota."""
-        pace = self._pace(origin)
         spread = [(seconds / remaining, seconds) for remaining, seconds in fields.rate_limits if remaining]
         if len(spread) < max(1, len(fields.rate_limits)):
             windows = [(seconds / quota, max(_MIN_LEARNED, 10 * seconds)) for quota, seconds in fields.quotas if quota]
             spread += windows
         if spread:
             longest, valid = max(spread)
-            pace.spread, pace.spread_until = min(longest, self._longest_spread), now + valid
+            self._spread, self._spread_until = min(longest, self._settings.longest_spread), now + valid
 
-    def set_delay(self, origin: str, seconds: float) -> None:
-        """Send no request to an origin sooner than so many seconds after the last."""
-        self._pace(origin).delay = seconds
-
-    def release(self, origin: str, *, now: float) -> float:
+    def release(self, *, now: float) -> float:
         """Return when the next request may be sent by the rate, without those that wait for it."""
-        pace = self._pace(origin)
-        return pace.release(self._rule, self._interval(pace), now)
+        rule, spacing = self._settings.rule, self.delay
+        if self._spread_until > now:
+            spacing = max(spacing, self._spread)
+        burst = 1 if rule is None else rule.burst
+        if self._sent > now:  # the clock was set back
+            self._sent, self._arrival = now, min(self._arrival, now + burst * self._interval)
+        release, arrival = self._sent + spacing, self._arrival - (burst - 1) * self._interval
+        return arrival if arrival > release else release  # quicker than `max`
+
+    def _adapt(self, latency: float) -> None:
+        """Change the limit as TCP does: additive increase, and multiplicative decrease while responses are slow."""
+        self._latency = latency if not self._best else self._latency + _WEIGHT * (latency - self._latency)
+        self._best = latency if not self._best else min(latency, self._best + _DRIFT * (self._latency - self._best))
+        if self._settings.rule is not None:
+            self._interval = self._settings.rule.interval * max(1.0, self._latency / self._best)
+        if self._latency > _SLOW * self._best:
+            self._limit = max(1.0, _DECREASE * self._limit)
+        else:
+            self._limit = min(_MAX_LIMIT, self._limit + 1 / self._limit)
+
+    def _wake_next(self) -> None:
+        """End the wait of the next request."""
+        if self._waiting:
+            with suppress(InvalidStateError):
+                next(iter(self._waiting.values())).set_result(None)
+
+
+class Pace:
+    """The pace of all origins; `rate` is a rule such as "1/s burst 3", with a burst of 1 if it names none."""
+
+    def __init__(self, rate: str | None, concurrency: Concurrency | None, longest_spread: float) -> None:
+        rule = None if rate is None else Rule.parse(rate)
+        if rule is not None and "burst" not in str(rate):
+            rule = Rule(rule.count, rule.period_ms, 1)
+        is_adaptive = concurrency == "adaptive"
+        if concurrency not in {None, "adaptive"} and (type(concurrency) is not int or concurrency < 1):
+            raise ConfigurationError(f"concurrency must be at least 1, or 'adaptive', got {concurrency!r:.80}")
+        limit = NEVER if concurrency is None else _FIRST_LIMIT if is_adaptive else float(concurrency)
+        self._settings = PaceSettings(rule, is_adaptive, limit, longest_spread)
+        self._origins: OrderedDict[str, OriginPace] = OrderedDict()
+
+    def of(self, origin: str) -> OriginPace:
+        """Return the pace of an origin."""
+        pace = self._origins.get(origin)
+        if pace is None:
+            pace = self._origins[origin] = OriginPace(self._settings)
+            oldest, idle = next(iter(self._origins.items()))
+            if len(self._origins) > _MAX_ORIGINS and idle.is_idle:
+                del self._origins[oldest]
+        self._origins.move_to_end(origin)
+        return pace
 
     def reset(self) -> None:
         """Forget all requests, which belong to another process."""
         self._origins.clear()
-
-    def _interval(self, pace: OriginPace) -> float:
-        slowness = max(1.0, pace.latency / pace.best) if self._is_adaptive and pace.best else 1.0
-        return self._rule.interval * slowness if self._rule else 0.0
-
-    @staticmethod
-    def _adapt(pace: OriginPace, latency: float) -> None:
-        """Change the limit as TCP does: additive increase, and multiplicative decrease while responses are slow."""
-        pace.latency = latency if not pace.best else pace.latency + _WEIGHT * (latency - pace.latency)
-        pace.best = latency if not pace.best else min(latency, pace.best + _DRIFT * (pace.latency - pace.best))
-        if pace.latency > _SLOW * pace.best:
-            pace.limit = max(1.0, _DECREASE * pace.limit)
-        else:
-            pace.limit = min(_MAX_LIMIT, pace.limit + 1 / pace.limit)
-
-    def _pace(self, origin: str) -> OriginPace:
-        pace = self._origins.get(origin)
-        if pace is None:
-            pace = self._origins[origin] = OriginPace(self._limit)
-            oldest, idle = next(iter(self._origins.items()))
-            if len(self._origins) > _MAX_ORIGINS and not idle.waiting and not idle.in_flight:
-                del self._origins[oldest]
-        self._origins.move_to_end(origin)
-        return pace

@@ -61,6 +61,9 @@ class PoliteAdapter:
             start_fetch=start_fetch if self._courtesy.fetches_advice else None,
         )
 
+    def _failure_of(self, _request: Any, error: Exception) -> Failure:
+        return failure_of(self._library, error)
+
 
 class BlockingAdapter(PoliteAdapter):
     """The same for a library's blocking adapter."""
@@ -71,15 +74,15 @@ class BlockingAdapter(PoliteAdapter):
         forward = base.send if self._inner is None else self._inner.send
         given = {**dict(zip(_OPTIONS, args, strict=False)), **options}
         attempt = self._attempt(request, in_thread(partial(fetch_with, forward, options=given, library=self._library)))
-        failure = partial(failure_of, self._library)
         try:
             return send_politely(
                 attempt,
+                request,
                 request.headers,
-                partial(forward, request, *args, **options),
+                lambda request: forward(request, *args, **options),
                 head=head,
                 drain=_drain,
-                failure=failure,
+                failure=self._failure_of,
             )
         except self._held as held:
             held.__dict__["request"] = request
@@ -98,7 +101,7 @@ def head(response: Any) -> tuple[int, Headers] | None:
     return None if getattr(response, "from_cache", False) else (response.status_code, fields_of(response))
 
 
-def _drain(response: Any) -> None:
+def _drain(_request: Any, response: Any) -> None:
     """Read a body to its end, if it is short and arrives soon, and close the response."""
     raw: Any = response.raw
     with closing(response), suppress(Exception):  # an error in it is not the next response's

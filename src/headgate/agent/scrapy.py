@@ -78,7 +78,8 @@ class CourtesyMiddleware:
         try:
             while (wait := attempt.wait()) is not None:
                 await wait.settle()
-            set_fields(attempt, request.headers)
+            if attempt.adds_fields:
+                set_fields(attempt, request.headers)
         except BaseException:
             attempt.lost()
             raise

@@ -105,7 +105,9 @@ class Holder(NamedTuple):
     target: str
 
 
-def _check_hook(on_event: object) -> None:
+def _check(wait: object, on_event: object) -> None:
+    if wait is not None and not isinstance(wait, bool):
+        check_seconds("wait", wait)
     if on_event is not None and not callable(on_event):
         raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
 
@@ -138,6 +140,12 @@ class CourtesyState:
     Raises `ConfigurationError` for a number that is out of range.
     """
 
+    is_closed = False
+    answered = 0
+    """Answered requests; counted apart from other events, since nearly all are."""
+    pass_time: Callable[[float], None] | None = None
+    """Called with the seconds of a wait in its place, in tests."""
+
     def __init__(
         self,
         throttle: Throttle,
@@ -155,9 +163,7 @@ class CourtesyState:
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        if wait is not True and wait is not False and wait is not None:
-            check_seconds("wait", wait)
-        _check_hook(on_event)
+        _check(wait, on_event)
         if not isinstance(retry, Retry):
             retry = Retry((_RETRIES_OF_WAIT if wait is True else 0) if retry is None else retry)
         self.throttle = throttle
@@ -165,6 +171,8 @@ class CourtesyState:
         self.lock = threading.Lock()
         self.clock = clock
         self.user_agent = user_agent.encode("utf-8", "replace").decode("latin-1")  # field values are bytes
+        self.adds_fields = bool(user_agent)
+        """Whether `own_fields` may return any."""
         self.secret = repr(draw()).encode()
         """What the draws of requests are derived from."""
         self.retry = retry
@@ -176,9 +184,10 @@ class CourtesyState:
         """Seconds that a request may wait at most until its origin's advice is known."""
         self.pace: Pace | None = None
         """What spreads the requests to each origin; None without a rate, a concurrency, robots.txt and a wait."""
-        if rate is not None or concurrency is not None or robots or (wait and self.max_delay):
+        has_pace = rate is not None or concurrency is not None or robots
+        if has_pace or self.max_delay:
             self.pace = _new_pace(rate, concurrency, self.max_delay or _LONGEST_SPREAD)
-        self.max_pace_delay = _UNLIMITED if wait is None else self.max_delay
+        self.max_pace_delay = _UNLIMITED if wait is None and has_pace else self.max_delay
         """Seconds that a request may wait at most for its turn."""
         client = partial(
             AdviceClient,
@@ -194,18 +203,12 @@ class CourtesyState:
         if robots:
             cache = _robots_cache("*" if identity is None else identity.brand)
             self.sources.append(client(cache, on_advice=self._on_robots))
-        self.is_closed, self.answered = False, 0  # answered requests are counted apart, since nearly all are
-        self.pass_time: Callable[[float], None] | None = None
-        """Called with the seconds of a wait in its place, in tests."""
         self.counters: Counter[str] = Counter()
         """The number of events of each kind but "sent" and "answered"."""
+        self.tells_all = on_event is not None
+        """Whether "sent" and "answered" are told; asked first, since these are two events for each request."""
         self._on_event = on_event
         FORK_HOOKS.register(self)
-
-    @property
-    def adds_fields(self) -> bool:
-        """Whether `own_fields` may return any."""
-        return bool(self.user_agent)
 
     def own_fields(self, _method: str, _url: str, user_agent: str | None = None) -> dict[str, str]:
         """Return the fields that the agent itself sets in a request just before it is sent, for every sending.
@@ -227,7 +230,7 @@ class CourtesyState:
         holders = [self.holder(each, "GET", url) for each in self.known(origin, now=now)]
         if self.pace is not None and origin:
             with self.lock:
-                holders.append(Holder(self.pace.release(origin, now=now), "pace", origin))
+                holders.append(Holder(self.pace.of(origin).release(now=now), "pace", origin))
         release, reason, _ = max(holders, default=Holder(ASAP, "", ""))
         if found.held or release <= now or not isinstance(found.target, str):
             return found
@@ -271,11 +274,6 @@ class CourtesyState:
             self.counters[kind] += 1
         self.tell(kind, url, **details)
 
-    @property
-    def tells_all(self) -> bool:
-        """Whether events that are not notable are told; asked first, since there are two of them for each request."""
-        return self._on_event is not None or _logger.isEnabledFor(logging.DEBUG)
-
     def tell(self, kind: EventKind, url: str, **details: Any) -> None:
         """Log an event that is counted, and call the hook."""
         level = logging.INFO if kind in _NOTABLE else logging.DEBUG
@@ -314,7 +312,7 @@ class CourtesyState:
         rules = rules_of(known)
         if self.pace is not None and rules is not None:
             with self.lock:
-                self.pace.set_delay(known.origin, rules.delay)
+                self.pace.of(known.origin).delay = rules.delay
         self._on_advice(known)
 
     def before_fork(self) -> None:

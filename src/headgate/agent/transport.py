@@ -7,7 +7,7 @@ redirect is followed.
 
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
 
 from headgate.advice.fetching import ADVICE_TIMEOUT, AdviceRequest, AdviceResponse, ResponseCollector, too_late
 from headgate.agent.attempt import Attempt, Failure
@@ -43,11 +43,11 @@ def is_interactive(options: object) -> bool:
 
 def set_fields(attempt: Attempt, headers: Any) -> None:
     """Set the agent's own fields in a request's headers, which have `get` and `update`; before each sending."""
-    if attempt.adds_fields:
-        given = headers.get("User-Agent")
-        headers.update(attempt.own_fields(given.decode("latin-1") if isinstance(given, bytes) else given))
+    given = headers.get("User-Agent")
+    headers.update(attempt.own_fields(given.decode("latin-1") if isinstance(given, bytes) else given))
 
 
+_Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 Head: TypeAlias = Callable[[_Response], tuple[int, Headers] | None]
 """Returns status and fields of a response; None if it comes from a cache and does not count."""
@@ -55,12 +55,13 @@ Head: TypeAlias = Callable[[_Response], tuple[int, Headers] | None]
 
 def send_politely(
     attempt: Attempt,
+    request: _Request,
     headers: Any,
-    send: Callable[[], _Response],
+    send: Callable[[_Request], _Response],
     *,
     head: Head[_Response],
-    drain: Callable[[_Response], None],
-    failure: Callable[[Exception], Failure],
+    drain: Callable[[_Request, _Response], None],
+    failure: Callable[[_Request, Exception], Failure],
 ) -> _Response:
     """Send a request when `attempt` permits it, and again when it says so; return the response that is the caller's.
 
@@ -74,30 +75,33 @@ def send_politely(
                 wait.block()
             if response is not None:
                 refused, response = response, None
-                drain(refused)
-            set_fields(attempt, headers)
-            response = send()
+                drain(request, refused)
+            if attempt.adds_fields:
+                set_fields(attempt, headers)
+            response = send(request)
             counted = head(response)
             if attempt.lost() if counted is None else attempt.received(*counted):
                 return response
         except BaseException as error:
-            if _repeats(attempt, error, failure):
+            kind = failure(request, error) if _is_failure(error) else "ours"
+            if not attempt.lost(error, kind):
                 continue
             if response is not None:
                 if isinstance(error, RetryLater):
                     return response
-                drain(response)
+                drain(request, response)
             raise
 
 
 async def send_politely_async(
     attempt: Attempt,
+    request: _Request,
     headers: Any,
-    send: Callable[[], Awaitable[_Response]],
+    send: Callable[[_Request], Awaitable[_Response]],
     *,
     head: Head[_Response],
-    drain: Callable[[_Response], Awaitable[None]],
-    failure: Callable[[Exception], Failure],
+    drain: Callable[[_Request, _Response], Awaitable[None]],
+    failure: Callable[[_Request, Exception], Failure],
 ) -> _Response:
     """Do the same in an event loop."""
     response: _Response | None = None
@@ -107,25 +111,26 @@ async def send_politely_async(
                 await wait.settle()
             if response is not None:
                 refused, response = response, None
-                await drain(refused)
-            set_fields(attempt, headers)
-            response = await send()
+                await drain(request, refused)
+            if attempt.adds_fields:
+                set_fields(attempt, headers)
+            response = await send(request)
             counted = head(response)
             if attempt.lost() if counted is None else attempt.received(*counted):
                 return response
         except BaseException as error:
-            if _repeats(attempt, error, failure):
+            kind = failure(request, error) if _is_failure(error) else "ours"
+            if not attempt.lost(error, kind):
                 continue
             if response is not None:
                 if isinstance(error, RetryLater):
                     return response
-                await drain(response)
+                await drain(request, response)
             raise
 
 
-def _repeats(attempt: Attempt, error: BaseException, failure: Callable[[Exception], Failure]) -> bool:
-    kind = failure(error) if isinstance(error, Exception) and not isinstance(error, RetryLater) else "ours"
-    return not attempt.lost(error, kind)
+def _is_failure(error: BaseException) -> TypeGuard[Exception]:
+    return isinstance(error, Exception) and not isinstance(error, RetryLater)
 
 
 def chunks_of(body: Any) -> Iterator[bytes]:

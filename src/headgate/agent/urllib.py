@@ -9,7 +9,6 @@ import http.client
 import socket
 from collections.abc import Iterable
 from contextlib import closing
-from functools import partial
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlsplit
@@ -83,14 +82,15 @@ class Handler(BaseHandler):
             refusal=Held,
             start_fetch=None if not self._courtesy.fetches_advice else self._start_fetch,
         )
-        send = partial(_first_response, self._openers_behind(request), request)
+        openers = self._openers_behind(request)
         return send_politely(
             attempt,
+            request,
             _Headers(request),
-            send,
+            lambda request: _first_response(openers, request),
             head=_head,
-            drain=lambda response: response.close(),
-            failure=partial(_failure_of, request),
+            drain=lambda _request, response: response.close(),
+            failure=_failure_of,
         )
 
     https_open = http_open

@@ -4,6 +4,7 @@ An attempt decides what to wait for, and a transport how.
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -13,20 +14,23 @@ _LONGEST: Final = 3600.0
 
 
 class Pause:
-    """A wait of a number of seconds."""
+    """A wait of a number of seconds; `pass_time` is called with them in its place, in tests."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("_pass_time", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, pass_time: Callable[[float], None] | None = None) -> None:
         self.seconds = min(max(seconds, 0.0), _LONGEST)
+        self._pass_time = pass_time
 
     def block(self) -> None:
         """Sleep."""
-        time.sleep(self.seconds)
+        (self._pass_time or time.sleep)(self.seconds)
 
     async def settle(self) -> None:
         """Sleep, and let the event loop go on."""
-        if in_asyncio():
+        if self._pass_time is not None:
+            self._pass_time(self.seconds)
+        elif in_asyncio():
             import asyncio
 
             await asyncio.sleep(self.seconds)

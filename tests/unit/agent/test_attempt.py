@@ -317,6 +317,7 @@ def test_a_retry_is_charged_to_the_budget_when_it_is_decided(world):
     for attempt in attempts[:2]:  # what is decided is sent, whatever others do
         world.now += attempt.wait().seconds
         assert attempt.wait() is None
+        assert attempt.received(*GOOD)
 
 
 def test_the_budget_is_ten_by_default_and_a_tenth_of_the_successes(world):

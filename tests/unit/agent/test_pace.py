@@ -23,11 +23,11 @@ def sent_at(pace, count, *, now=0.0, origin=ORIGIN):
     """Send requests one after the other as soon as they may be; return when."""
     times = []
     for number in range(count):
-        while (turn := pace.enter(origin, number, now=now)) is not None:
+        while (turn := pace.of(origin).enter(number, now=now)) is not None:
             assert turn.is_next
             now = turn.release
         times.append(round(now, 6))
-        pace.leave(origin, number)
+        pace.of(origin).leave(number)
     return times
 
 
@@ -41,45 +41,58 @@ def test_a_rate_spaces_requests_and_a_burst_comes_first():
 
 
 def test_requests_go_in_the_order_in_which_they_came():
-    pace = Pace(None, 2, 60)
-    turns = {name: pace.enter(ORIGIN, name, now=0.0) for name in "abcd"}
+    pace = Pace(None, 2, 60).of(ORIGIN)
+    turns = {name: pace.enter(name, now=0.0) for name in "abcd"}
     assert [turn is None for turn in turns.values()] == [True, True, False, False]
-    pace.leave(ORIGIN, "a")
+    pace.leave("a")
     assert (turns["c"].ready.done(), turns["d"].ready.done()) == (True, False)
-    assert pace.enter(ORIGIN, "e", now=0.0) is not None  # which does not overtake
-    assert pace.enter(ORIGIN, "c", now=0.0) is None
-    pace.leave(ORIGIN, "d")  # cancelled
-    turn = pace.enter(ORIGIN, "e", now=0.0)
-    pace.leave(ORIGIN, "b")
+    assert pace.enter("e", now=0.0) is not None  # which does not overtake
+    assert pace.enter("c", now=0.0) is None
+    pace.leave("d")  # cancelled
+    turn = pace.enter("e", now=0.0)
+    pace.leave("b")
     assert turn.ready.done()
-    assert pace.enter(ORIGIN, "e", now=0.0) is None
+    assert pace.enter("e", now=0.0) is None
 
 
-def test_an_origin_that_fails_is_probed_by_one_request():
-    pace = Pace(None, None, 60)
-    assert [pace.enter(ORIGIN, name, now=0.0) for name in "ab"] == [None, None]
-    pace.answered(ORIGIN, "a", latency=None)  # the body of the other one may never end
-    assert pace.enter(ORIGIN, "c", now=0.0) is None
-    assert not pace.enter(ORIGIN, "d", now=0.0).ready.done()
-    pace.leave(ORIGIN, "c")  # lost
-    assert pace.enter(ORIGIN, "d", now=0.0) is None
-    turn = pace.enter(ORIGIN, "e", now=0.0)
-    assert not turn.ready.done()
-    pace.answered(ORIGIN, "d", latency=0.1)
+def entered(pace, names, *, now=0.0):
+    """Return which requests may be sent."""
+    return "".join(name for name in names if pace.enter(name, now=now) is None)
+
+
+def test_requests_come_back_gradually_after_a_failure():
+    pace = Pace(None, None, 60).of(ORIGIN)
+    assert entered(pace, "abcdefgh") == "abcdefgh"
+    pace.answered(is_failure=True, sent=0.0, now=1.0)  # the bodies of the others may never end
+    for _ in range(7):
+        pace.answered(is_failure=True, sent=0.0, now=2.0)  # together with the first: counts once
+    assert entered(pace, "ijklmnopqrstuvw", now=3.0) == "i"
+    pace.answered(is_failure=True, sent=3.0, now=4.0)
+    assert entered(pace, "jkl", now=5.0) == "j"
+    pace.answered(is_failure=None, sent=5.0, now=6.0)  # says nothing of the origin
+    turn = pace.enter("l", now=7.0)
+    assert entered(pace, "kl", now=7.0) == "k"
+    pace.answered(is_failure=False, sent=7.0, now=8.0)
     assert turn.ready.done()
-    assert [pace.enter(ORIGIN, name, now=0.0) for name in "ef"] == [None, None]
+    assert entered(pace, "lmnopqrstuvw", now=8.0) == "lm"
+    for _ in "lm":
+        pace.answered(is_failure=False, sent=8.0, now=9.0)
+    assert entered(pace, "nopqrstuvw", now=9.0) == "nopq"  # half of the eight at first
+    for _ in "nopq":
+        pace.answered(is_failure=False, sent=9.0, now=10.0)
+    assert entered(pace, "rstuvwxyz", now=10.0) == "rstuv"  # from here, one more each round
 
 
 def test_rate_limit_fields_spread_what_remains():
     pace = Pace(None, None, 60)
-    pace.learn(ORIGIN, ThrottleFields(rate_limits=((5, 10.0), (100, 50.0))), now=0.0)
+    pace.of(ORIGIN).learn(ThrottleFields(rate_limits=((5, 10.0), (100, 50.0))), now=0.0)
     assert sent_at(pace, 4) == [0, 2, 4, 6]
     assert sent_at(pace, 2, now=10.0) == [10, 10]  # the window is over
-    pace.learn(ORIGIN, ThrottleFields(rate_limits=((0, 1.0),), quotas=((3, 3.0),)), now=20.0)
+    pace.of(ORIGIN).learn(ThrottleFields(rate_limits=((0, 1.0),), quotas=((3, 3.0),)), now=20.0)
     assert sent_at(pace, 3, now=20.0) == [20, 21, 22]
-    pace.learn(ORIGIN, ThrottleFields(rate_limits=((1, 3600.0),)), now=30.0)
+    pace.of(ORIGIN).learn(ThrottleFields(rate_limits=((1, 3600.0),)), now=30.0)
     assert sent_at(pace, 2, now=30.0) == [82, 142]
-    pace.set_delay(ORIGIN, 7.0)
+    pace.of(ORIGIN).delay = 7.0
     assert sent_at(pace, 3, now=10_000.0) == [10_000, 10_007, 10_014]
 
 
@@ -87,8 +100,8 @@ def test_origins_are_bounded(monkeypatch):
     monkeypatch.setattr("headgate.agent.pace._MAX_ORIGINS", 3)
     pace = Pace(None, 1, 60)
     for number in range(9):
-        assert pace.enter(f"https://{number}.example", "a", now=0.0) is None
-        pace.leave(f"https://{number}.example", "a")
+        assert pace.of(f"https://{number}.example").enter("a", now=0.0) is None
+        pace.of(f"https://{number}.example").leave("a")
     assert len(pace._origins) == 3
 
 
@@ -98,10 +111,10 @@ def simulate(pace, latency_at, seconds, workers):
     while events and now < seconds:
         now, worker, sent = heapq.heappop(events)
         if sent is not None:
-            pace.answered(ORIGIN, None, latency=now - sent)
-            pace.leave(ORIGIN, worker)
+            pace.answered(is_failure=False, sent=sent, now=now)
+            pace.leave(worker)
             done.append(now)
-        turn = pace.enter(ORIGIN, worker, now=now)
+        turn = pace.enter(worker, now=now)
         if turn is None:
             heapq.heappush(events, (now + latency_at(now), worker, now))
         else:
@@ -111,7 +124,7 @@ def simulate(pace, latency_at, seconds, workers):
 
 @pytest.mark.parametrize(("rate", "workers"), [(None, 1), (None, 8), ("5/s", 1), ("20/s", 8)])
 def test_an_adaptive_pace_slows_down_with_the_origin_and_recovers(rate, workers):
-    done = simulate(Pace(rate, "adaptive", 60), lambda now: 0.2 if 30 <= now < 60 else 0.1, 120, workers)
+    done = simulate(Pace(rate, "adaptive", 60).of(ORIGIN), lambda now: 0.2 if 30 <= now < 60 else 0.1, 120, workers)
 
     def speed(start, count):
         times = [instant for instant in done if instant >= start][: count + 1]

@@ -153,7 +153,7 @@ class TransportLaws:
     @pytest.mark.usefixtures("short_pauses")
     def test_the_agent_s_own_fields_are_made_for_each_sending(self) -> None:
         courtesy, made = frozen(retry=1, wait=5), iter("123")
-        courtesy._state.user_agent = OURS
+        courtesy._state.adds_fields = True
 
         def own_fields(*sent: object) -> dict[str, str]:
             return {"User-Agent": f"{sent[0]} {sent[1]} {next(made)}"}
