@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run demo test test-deep venv servers lint fuzz soak bench lock docs reference conformance evidence vendor
+.PHONY: help run demo test test-deep venv servers lint fuzz soak bench lock docs reference man conformance evidence vendor
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -54,6 +54,9 @@ docs: $(STAMP) ## build the documentation site, build/site, and check its links
 
 reference: $(STAMP) ## write the reference pages that are generated from the code, to build/reference
 	@$(BIN)/python -m scripts.reference
+
+man: $(STAMP) ## write a man page for each command, to build/man
+	@$(BIN)/python -m scripts.man
 
 conformance: $(STAMP) ## list the quoted sentences of the four documents and their tests, in build/conformance
 	@$(BIN)/python scripts/conformance.py

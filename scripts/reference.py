@@ -29,6 +29,7 @@ from headgate.observe.state import (
     LinkedMasterState,
     MasterDomainState,
     MasterState,
+    OriginState,
     QuotaState,
     RoutedMasterState,
     RouterState,
@@ -96,12 +97,13 @@ _TYPES = {str: "text", int: "integer", float: "number", bool: "true or false"}
 def command_line() -> str:
     """Return the help of every command."""
     parts = ["# Command line\n", _NOTE]
-    for path, text in _commands(program, "headgate", None):
+    for path, text in commands(program, "headgate", None):
         parts.append(f"## {path}\n\n```text\n{text.strip()}\n```\n")
     return "\n".join(parts)
 
 
-def _commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+def commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    """Yield each command with its help."""
     context = click.Context(
         command, parent, name, terminal_width=_WIDTH, max_content_width=_WIDTH, help_option_names=["-h", "--help"]
     )
@@ -110,7 +112,7 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
         for nested_name in command.list_commands(context):
             nested = command.get_command(context, nested_name)
             assert nested is not None
-            yield from _commands(nested, nested_name, context)
+            yield from commands(nested, nested_name, context)
 
 
 def configuration() -> str:
@@ -180,6 +182,7 @@ def metrics() -> str:
         connections={"idle": 0},
         upstream_connections={"10.0.0.9:80": {"active": 0, "idle": 0}},
         masters=(master_here,),
+        origins={"10.0.0.9:80": OriginState()},
         store="up",
         concurrency=ConcurrencyState(1.0, 0, 0, "enforce"),
         counters=_zeros(groups) | read_counters(("", RequestMeter().read([], [origin]))),

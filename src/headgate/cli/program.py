@@ -73,6 +73,8 @@ _OTHER_NAMES = {
 _SERVER_LIBRARIES = {"h2", "prometheus_client", "starlette", "uvicorn", "zmq"}
 """What the extras `gate` and `proxy` install."""
 _CLOSED_PIPE = 141
+_COMPLETE = "_HEADGATE_COMPLETE"
+"""The variable with which a shell asks for completions, as click names it."""
 
 
 class CommandGroup(click.Group):
@@ -215,6 +217,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     # Otherwise the interpreter searches all modules for garbage before it ends, which takes a fifth of a short command.
     atexit.register(gc.freeze)
+    if instruction := os.environ.get(_COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(program, {}, "headgate", _COMPLETE, instruction)
     return _run(arguments)
 
 

@@ -29,6 +29,16 @@ def test_version_and_help(capsys):
         assert f"  {command} " in out
 
 
+def test_a_shell_can_complete(capsys, monkeypatch):
+    for name, value in (
+        ("COMP_WORDS", "headgate serve --max-in"),
+        ("COMP_CWORD", "2"),
+        ("_HEADGATE_COMPLETE", "bash_complete"),
+    ):
+        monkeypatch.setenv(name, value)
+    assert exits(capsys)[:2] == (0, "plain,--max-in-flight\n")
+
+
 WRONG_USE = [
     (["nope"], "no such command 'nope'"),
     (
