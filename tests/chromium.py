@@ -48,10 +48,15 @@ class Outcome:
 
 
 class Page:
-    """A tab. `errors` tells what is wrong with the speculation rules of the pages it has shown."""
+    """A tab. `errors` tells what is wrong with the speculation rules of the pages it has shown.
+
+    `requests` are the addresses that it has asked for, and `problems` the errors of scripts and of the console.
+    """
 
     def __init__(self, browser: "Browser", session: str) -> None:
         self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.problems: list[str] = []
         self._browser = browser
         self._session = session
         self._outcomes: dict[tuple[str, str], Outcome] = {}  # by the id of the page that asked, and the address
@@ -75,6 +80,14 @@ class Page:
         answer = await self.call("Runtime.evaluate", expression=script, **options)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    async def wait_for(self, script: str) -> Any:
+        """Return the value of JavaScript in the page as soon as it is true."""
+        value = None
+        async with asyncio.timeout(PATIENCE):
+            while not (value := await self.run(script)):  # noqa: ASYNC110  # nothing tells when it changes
+                await asyncio.sleep(0.05)
+        return value
 
     async def prefetched(self, url: str) -> Outcome:
         """Wait for what becomes of a prefetch that the page shown asks for."""
@@ -113,6 +126,10 @@ class Page:
         elif method == "Page.frameNavigated" and "parentId" not in told["frame"]:
             self._here = told["frame"]["loaderId"]
             self._events.append(f"shown: {told['frame']['url']}")
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+        elif method == "Runtime.exceptionThrown" or told.get("entry", told).get("level", told.get("type")) == "error":
+            self.problems.append(json.dumps(told))
         elif method == "Page.lifecycleEvent" and told["name"] == "load":
             self._loaded.add(told["loaderId"])
 
@@ -131,13 +148,13 @@ class Browser:
         """What it has printed so far."""
         return (self.folder / "log").read_text(errors="replace")
 
-    async def open(self, url: str) -> Page:
-        """Open an address in a new tab."""
+    async def open(self, url: str, *domains: str) -> Page:
+        """Open an address in a new tab; it also hears the events of these domains, such as Network."""
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         session = attached["sessionId"]
         page = self._pages[session] = Page(self, session)
-        for domain in ("Page", "Preload"):
+        for domain in ("Page", "Preload", *domains):
             await page.call(f"{domain}.enable")
         await page.call("Page.setLifecycleEventsEnabled", enabled=True)
         await page.go(url)

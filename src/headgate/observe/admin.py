@@ -127,19 +127,19 @@ class MetricsWriter:
 class AdminApplication(Generic[_State]):
     """The application for a server, `source`. An endpoint is a row of the table in its constructor.
 
-    `addresses` are those of the listener, `hosts` further names that a listener on loopback answers to. `log` is called
-    with a line for each exception that is a defect, and for the first request that has another name. Without `control`
-    nothing can be changed.
+    `feed` is that of its dashboard. `addresses` are those of the listener, `hosts` further names that a listener on
+    loopback answers to. `log` is called with a line for each exception that is a defect, and for the first request that
+    has another name. Without `control` nothing can be changed.
     """
 
     def __init__(
         self,
         source: AdminSource[_State],
+        feed: Feed,
         *,
         addresses: Sequence[tuple[str, int]] = (),
         hosts: Sequence[str] = (),
         control: Control | None = None,
-        feed: Feed | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._source = source
@@ -192,7 +192,6 @@ class AdminApplication(Generic[_State]):
         self, event: bytes, events: "asyncio.Queue[bytes]", scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send events until the client is gone, or too slow; each that it takes extends the time of its connection."""
-        assert self._feed is not None
         watching = asyncio.ensure_future(_disconnected(receive, events))
         try:
             while event:
@@ -209,10 +208,11 @@ class AdminApplication(Generic[_State]):
         return Answer(file.read_bytes(), media_type=_TYPES[file.suffix])
 
     async def _events(self, scope: Scope) -> Answer:
-        queue = self._feed.viewers.join() if self._feed is not None and scope["method"] == "GET" else None
-        if queue is None or self._feed is None:
+        queue = self._feed.viewers.join() if scope["method"] == "GET" else None
+        if queue is None:
             return Answer("too many dashboards are open\n", HTTPStatus.SERVICE_UNAVAILABLE)
-        return Answer(self._feed.history(), media_type="text/event-stream", events=queue)
+        acts = "off" if self._control is None else "no token" if self._control.token is None else "token"
+        return Answer(self._feed.history(acts), media_type="text/event-stream", events=queue)
 
     async def _livez(self, _scope: Scope) -> Answer:
         return Answer("alive\n")

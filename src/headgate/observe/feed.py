@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from headgate.histogram import SECONDS
-from headgate.observe.state import ServerState
+from headgate.observe.state import OUTCOMES, ServerState
 from headgate.version import VERSION
 
 _HISTORY: Final = 900
@@ -41,8 +41,6 @@ _SNAPSHOTS: Final = 6
 _SNAPSHOT_INTERVAL: Final = 10.0
 _SHARE: Final = 10
 """An overview that takes long is made once in so many times as long."""
-_LARGEST: Final = frozenset({"holds"})
-"""Gauges that are not added: each worker has all holds of its master."""
 
 Minute = dict[str, dict[str, Any]]
 """What was counted in the last minute, by table: `total`, and `rows`, counts by name."""
@@ -53,7 +51,7 @@ class Sample(msgspec.Struct):
 
     counts: dict[str, Any] = {}
     """Numbers, and lists for histograms."""
-    gauges: dict[str, float] = {}
+    gauges: dict[str, Any] = {}
     tables: dict[str, dict[str, list[int]]] = {}
     """Counts by table and name, where they were asked for. The sum of the first three says how much a row is used."""
     process: int = msgspec.field(default_factory=os.getpid)
@@ -92,40 +90,35 @@ class Viewers(set["asyncio.Queue[bytes]"]):
     def send(self, event: bytes) -> None:
         """Queue an event for all."""
         for queue in list(self):
-            is_full = queue.full()
-            if is_full:
+            if queue.full():
                 self.discard(queue)
                 queue.get_nowait()
-            queue.put_nowait(b"" if is_full else event)
+            queue.put_nowait(event if queue in self else b"")
 
 
 class Feed:
     """Reads a server once a second for all viewers together: sums always, tables only while there are viewers."""
 
-    def __init__(
-        self, server: Overviewed, *, acts: str = "off", log: Callable[[str], None] = lambda _line: None
-    ) -> None:
+    def __init__(self, server: Overviewed, *, log: Callable[[str], None] = lambda _line: None) -> None:
         self.viewers = Viewers()
         """Those that watch."""
-        self._server, self._acts, self._log = server, acts, log
+        self._server, self._log = server, log
         self._columns: list[str] = []
         self._rows: deque[bytes] = deque(maxlen=_HISTORY)
         self._before: dict[int, Sample] = {}
         self._totals: dict[str, dict[str, list[int]]] = {}
         self._snapshots: deque[dict[str, dict[str, list[int]]]] = deque([{}], maxlen=_SNAPSHOTS)
         self._next_snapshot = self._next_overview = 0.0
-        self._has_failed = False
 
     async def run(self) -> None:
         """Read the server each second, until cancelled."""
         while True:
-            await asyncio.sleep(1 - time.time() % 1)
+            await asyncio.sleep(1.02 - time.time() % 1)  # a timer may be early by a millisecond
             try:
                 await self.tick(time.time())
             except Exception as error:  # the server goes on without a dashboard
-                if not self._has_failed:
-                    self._log(f"internal error in the dashboard: {error!r}")
-                self._has_failed = True
+                self._log(f"internal error in the dashboard: {error!r}")
+                self._log = lambda _line: None  # once: it would be repeated each second
 
     async def tick(self, now: float) -> None:
         """Add the row of a second, and send it to the viewers."""
@@ -145,13 +138,13 @@ class Feed:
             self._next_overview = now + _SHARE * (time.monotonic() - started) - 1
         self.viewers.send(b"event: second\ndata: %b}\n\n" % event)
 
-    def history(self) -> bytes:
-        """Return the first event of a viewer."""
+    def history(self, acts: str = "off") -> bytes:
+        """Return the first event of a viewer, with what a browser may do."""
         about = {
             "kind": self._server.kind,
             "version": VERSION,
             "instance": node(),
-            "acts": self._acts,
+            "acts": acts,
             "columns": ["time", *self._columns],
             "bounds": SECONDS,
             "rows": [msgspec.Raw(row) for row in self._rows],
@@ -168,16 +161,16 @@ class Feed:
             counts = _plus(counts, _minus(sample.counts, before.counts))
             for name, value in sample.gauges.items():
                 known = gauges.get(name, 0)
-                gauges[name] = max(known, value) if name in _LARGEST else known + value
+                # Each worker of a gate has all holds of its master.
+                gauges[name] = max(known, value) if name == "holds" else known + value
             if sample.tables:
                 tables = _plus(tables, _minus(sample.tables, before.tables))
             self._before[sample.process] = msgspec.structs.replace(sample, tables=sample.tables or before.tables)
         for process in list(self._before)[:-_MAX_PROCESSES]:
             del self._before[process]
         if tables:
-            known_rows = self._totals
             self._totals = {
-                name: {row: _plus(known_rows.get(name, {}).get(row), new) for row, new in rows.items()}
+                name: {row: _plus(self._totals.get(name, {}).get(row), new) for row, new in rows.items()}
                 for name, rows in tables.items()
             }
         self._columns = [*counts, *gauges]
@@ -192,8 +185,13 @@ class Feed:
             most = nlargest(MAX_ROWS, counted.items(), key=_use)
             minute[name] = {"total": len(rows), "rows": dict(most)}
         state = msgspec.to_builtins(self._server.server_state())
-        own = await self._server.overview(minute)
-        return {"unready": self._server.unready(), **state, "minute": minute, **own}
+        return {"unready": self._server.unready(), **state, "minute": minute, **await self._server.overview(minute)}
+
+
+def sum_verdicts(rows: Iterable[list[int]]) -> dict[str, int]:
+    """Return the sums of the first three counts of the rows of domains, by outcome."""
+    rows = list(rows)
+    return {outcome: sum(row[at] for row in rows) for at, outcome in enumerate(OUTCOMES)}
 
 
 def _use(row: tuple[str, list[int]]) -> int:
@@ -218,8 +216,3 @@ def _plus(one: Any, other: Any) -> Any:
     if isinstance(other, dict):
         return one | {name: _plus(one.get(name), value) for name, value in other.items()}
     return list(map(_plus, one, other)) if isinstance(other, list) else one + other
-
-
-def merge_rows(rows: Iterable[dict[str, Any]], most: int, by: str) -> list[dict[str, Any]]:
-    """Return the rows that have the largest `by`, the largest first."""
-    return nlargest(most, rows, key=lambda row: row[by])

@@ -73,7 +73,8 @@ def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
 _MOST_HELD = 10
 _release = attrgetter("release")
 _DIGITS = 16
-_OUTCOMES = ("accepted", "delayed", "rejected")
+OUTCOMES: Final = ("accepted", "delayed", "rejected")
+"""The verdicts on requests."""
 _GAUGES = {
     "delayed_now": "headgate_delayed_requests",
     "workers": "headgate_workers",
@@ -339,7 +340,7 @@ def _limit_metrics(state: ConcurrencyState) -> Iterator[Metric]:
 
 def domain_totals(name: str, text: str, domains: Iterable[DomainState]) -> Metric:
     """Return a metric with the totals of domains by outcome."""
-    totals = {domain.name: {outcome: getattr(domain, outcome) for outcome in _OUTCOMES} for domain in domains}
+    totals = {domain.name: {outcome: getattr(domain, outcome) for outcome in OUTCOMES} for domain in domains}
     return counter(name, text, totals, "domain", "outcome")
 
 

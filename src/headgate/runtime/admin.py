@@ -50,13 +50,13 @@ async def start_admin(
         raise listen_error("--admin", address, error) from None
     server.closing.push_async_callback(listener.close)
     control = _control(server, settings)
-    acts = "off" if control is None else "token" if control.token else "no token"
-    feed = Feed(server, acts=acts, log=log)
+    if server.feed is None:
+        server.feed = Feed(server, log=log)
+        server.start_task(server.feed.run())
     application = AdminApplication(
-        server, addresses=listener.addresses, hosts=settings.hosts, control=control, feed=feed, log=log
+        server, server.feed, addresses=listener.addresses, hosts=settings.hosts, control=control, log=log
     )
     await listener.start(application)
-    listener.on_close = server.start_task(feed.run()).cancel
     server.admin = [Address(*bound) for bound in listener.addresses]
     return listener
 

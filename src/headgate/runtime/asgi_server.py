@@ -10,7 +10,6 @@ field takes time quadratic in the length of a run of spaces: 0.7 s for 16 KiB, a
 import asyncio
 import re
 import socket
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from uvicorn import Config
@@ -39,8 +38,6 @@ class AsgiServer:
     def __init__(self, *, limits: AsgiLimits | None = None) -> None:
         self.addresses: list[tuple[str, int]] = []
         """Host and port of every listening socket."""
-        self.on_close: Callable[[], object] = lambda: None
-        """Called by `close`."""
         self._limits = limits
         self._state = ServerState()
         self._server: asyncio.Server | None = None
@@ -84,7 +81,6 @@ class AsgiServer:
         """Stop accepting, and abort the connections that are open."""
         if self._server is None:
             return
-        self.on_close()
         self._server.close()
         for connection in list(self._state.connections):
             connection.transport.abort()

@@ -9,6 +9,7 @@ they are connected, by address), `master`, `store` and `advice`, as in /api/stat
 import time
 from collections.abc import Callable, Sequence
 from heapq import nlargest
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,13 +18,12 @@ from headgate.config import Configuration
 from headgate.limit import Domain, Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.observe import AdviceState
-from headgate.observe.feed import Minute, Sample
+from headgate.observe.feed import Minute, Sample, sum_verdicts
 from headgate.origin.gateway import Gateway
 from headgate.origin.gateway.meter import MAX_REFUSED, RequestMeter
 from headgate.origin.gateway.record import RequestRecord
 from headgate.runtime.gatekeeping import MAX_HELD, longest_holds
 
-_OUTCOMES: Final = ("accepted", "delayed", "rejected")
 _MAX_TEXT: Final = 200
 """Characters of a text of a client that are shown."""
 
@@ -40,10 +40,11 @@ class GateParts(NamedTuple):
     def sample(self, *, tables: bool) -> Sample:
         """Return what was counted. The tables have a row for each domain and each origin."""
         meter, link, pools = self.meter, self.link, self.gateway.origins.pools
-        totals = {domain.name: self.gatekeeper.totals[domain.name] for domain in self.domains}
+        names = [domain.name for domain in self.domains]
+        rows = {name: [*msgspec.structs.astuple(self.gatekeeper.totals[name]), meter.failed(name)] for name in names}
         permits = self.gateway.context.permits
         limit = permits.limit.state if permits is not None else None
-        counts = {outcome: sum(getattr(one, outcome) for one in totals.values()) for outcome in _OUTCOMES}
+        counts = sum_verdicts(rows.values())
         counts["limited"] = sum(sum(one.values()) for one in limit.rejected.values()) if limit is not None else 0
         counts["upstream_failures"] = sum(sum(pool.failures.values()) for pool in pools)
         counts["bus_dropped"] = sum(link.counters.dropped.values()) if link is not None else 0
@@ -54,16 +55,12 @@ class GateParts(NamedTuple):
             "limit": limit.limit if limit is not None and limit.mode == "enforce" else 0,
             "queued": limit.queued if limit is not None else 0,
             "delayed_now": self.gatekeeper.delayed,
-            "holds": sum(map(self.gatekeeper.hold_count, totals)),
+            "holds": sum(map(self.gatekeeper.hold_count, names)),
             "bus_lag": link.lag(time.time()) if link is not None else 0,
         }
         sample = Sample(counts | meter.totals(), gauges)
         if tables:
-            sample.tables["domains"] = {
-                name: [*(getattr(one, outcome) for outcome in _OUTCOMES), meter.failed(name)]
-                for name, one in totals.items()
-            }
-            sample.tables["origins"] = {pool.name: meter.origin_totals(pool) for pool in pools}
+            sample.tables = {"domains": rows, "origins": {pool.name: meter.origin_totals(pool) for pool in pools}}
         return sample
 
     async def details(self, minute: Minute, shown: Callable[[bytes], str | None]) -> dict[str, Any]:
@@ -91,9 +88,8 @@ def gate_overview(
     domains: dict[str, dict[str, Any]] = {}
     for name in minute.get("domains", {"rows": ()})["rows"]:
         section = sections.get(name)
-        holds = max((one["holds"].get(name, 0) for one in answers), default=0)
         rules = {} if section is None else {key: getattr(section, key) for key in ("rules", "mode", "algorithm")}
-        domains[name] = {"holds": holds, **rules}
+        domains[name] = {"holds": max((one["holds"].get(name, 0) for one in answers), default=0), **rules}
     held: dict[tuple[str, str], float] = {}
     origins: dict[str, dict[str, Any]] = {}
     masters: dict[str, bool] = {}
@@ -109,14 +105,15 @@ def gate_overview(
             }
         for address, up in answer["masters"].items():
             masters[address] = up and masters.get(address, True)
-    refused = [one for answer in answers for one in answer["refused"]]
     return {
         "domains": domains,
         "held": [
             {"domain": domain, "identifier": identifier or None, "release": release}
             for (domain, identifier), release in nlargest(MAX_HELD, held.items(), key=lambda one: one[1])
         ],
-        "refused": nlargest(MAX_REFUSED, refused, key=lambda one: one["time"]),
+        "refused": nlargest(
+            MAX_REFUSED, chain.from_iterable(one["refused"] for one in answers), key=lambda one: one["time"]
+        ),
         "origins": origins,
         "masters": {} if tree.gate.master == "embedded" else masters,
         "master": tree.gate.master_text,

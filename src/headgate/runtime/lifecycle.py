@@ -22,7 +22,7 @@ import msgspec
 from headgate.config import Address, Configuration
 from headgate.config.section import Loop
 from headgate.errors import HeadgateError, MissingExtra
-from headgate.observe.feed import Minute, Sample
+from headgate.observe.feed import Feed, Minute, Sample
 from headgate.observe.state import ServerState
 from headgate.runtime.log import log, open_log
 from headgate.runtime.service_manager import ServiceManager
@@ -133,6 +133,8 @@ class Server:
         """Stops the server, after a drain of some seconds."""
         self.admin: Sequence[Address] = ()
         """Numeric addresses of the admin listener; empty without one."""
+        self.feed: Feed | None = None
+        """What its dashboard shows; made with the first admin listener."""
         self.closing = AsyncExitStack()
         """What is released at the end."""
         self.started = round(time.time(), 3)

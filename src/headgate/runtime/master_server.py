@@ -30,6 +30,7 @@ from headgate.observe import (
     master_metrics,
     read_counters,
 )
+from headgate.observe.feed import Minute, Sample, sum_verdicts
 from headgate.observe.state import QuotaState, identifier_digest
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings, require_quota_protection
@@ -69,6 +70,8 @@ def run_master(read: ReadConfiguration, *, as_json: bool) -> int:
 
 class MasterServer(Server):
     """A master in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
+
+    kind = "master"
 
     def __init__(self, read: ReadConfiguration, *, as_json: bool) -> None:
         super().__init__()
@@ -203,6 +206,27 @@ class MasterServer(Server):
             quotas=None if quotas is None else _quota_state(quotas),
             counters=own | self._counters(),
         )
+
+    async def samples(self, *, tables: bool) -> list[Sample]:
+        """Return what the master has counted, for the dashboard."""
+        link, master = self._link, self._link.master
+        rows = {name: list(msgspec.structs.astuple(totals)) for name, totals in master.totals.items()}
+        counts = {"controls": link.counters.controls, "dropped": sum(link.counters.dropped.values())}
+        counts |= {"unknown": master.unknown, "wrong_clock": master.ahead + master.late, **sum_verdicts(rows.values())}
+        gauges = {"identifiers": len(master), "gates": sum(link.gatekeepers.values())}
+        return [Sample(counts, gauges, {"domains": rows} if tables else {})]
+
+    async def overview(self, minute: Minute) -> dict[str, Any]:
+        """Return what the dashboard shows besides the rows of `minute`."""
+        master, quotas = self._link.master, self._quotas
+        domains = {
+            name: {"rules": list(map(str, domain.rules)), "mode": domain.mode, "identifiers": master.identifiers(name)}
+            for name in minute["domains"]["rows"]
+            if (domain := master.domains.get(name)) is not None
+        }
+        shown = {"domains": domains, "gates": self._link.gatekeepers, "store": self._store.state}
+        saved = {"snapshot_saved": self._snapshots.saved_at, "store_counters": self._store.counters()}
+        return shown | saved | {"quotas": None if quotas is None else msgspec.to_builtins(_quota_state(quotas))}
 
     def metrics(self, state: MasterState) -> Iterator[Metric]:
         """Make the metrics of a master."""

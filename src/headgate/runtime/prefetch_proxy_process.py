@@ -284,10 +284,15 @@ class ProxyProcess(Backend):
 
     async def state(self, *, whole: bool) -> WorkerState:  # noqa: ARG002  # nothing of it takes long
         """Return what was counted."""
+        return WorkerState(self.counts()[os.getpid()], log_counters().dropped, self._cut)
+
+    def counts(self) -> dict[int, Counts]:
+        """Return what was counted, by the id of this process."""
         # The bytes of a tunnel are counted when it ends; those of open tunnels are added.
         counts, (received, sent) = self._decision.counts, self._server.bytes_passed
-        counts = msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
-        return WorkerState(counts, log_counters().dropped, self._cut)
+        return {
+            os.getpid(): msgspec.structs.replace(counts, received=counts.received + received, sent=counts.sent + sent)
+        }
 
     async def reload(self, configuration: object) -> None:  # noqa: ARG002  # only files are read again
         """Read certificate and token keys again."""

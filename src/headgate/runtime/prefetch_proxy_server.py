@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from heapq import nlargest
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.config.tree import restart_note
 from headgate.errors import fail_if
+from headgate.observe.feed import MAX_ROWS, Minute, Sample
 from headgate.observe.metrics import counter, counter_metrics, gauge, sum_states
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
@@ -140,6 +142,10 @@ class ProxyWorkers(Backend):
         own = WorkerState(Counts(), log_counters().dropped)
         return sum_states([own, *await self._supervisor.states(whole=True), self._ended])
 
+    def counts(self) -> dict[int, Counts]:
+        """Return what each worker had counted when it was asked last, by its process id."""
+        return {worker.process.pid: worker.last_state.counts for worker in self._supervisor.workers}
+
     async def reload(self, configuration: None) -> None:  # noqa: ARG002  # only files are read again
         check_proxy(self._configuration.settings)
         self._supervisor.reload()
@@ -193,6 +199,8 @@ def run_proxy(read: ReadConfiguration) -> int:
 class _ProxyServer(Server):
     """A prefetch proxy in its life-cycle."""
 
+    kind = "proxy"
+
     def __init__(self, read: ReadConfiguration, tree: Configuration) -> None:
         super().__init__()
         self._read = read
@@ -231,7 +239,7 @@ class _ProxyServer(Server):
             tokens=create_replay_table() if settings.token_keys else None,
         )
         backend = ProxyProcess if settings.workers == 1 else ProxyWorkers
-        self.backend = backend(configuration, self._advice)
+        self.backend = self._proxy = backend(configuration, self._advice)
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
         self._summarizing = asyncio.get_running_loop().create_task(self._log_summaries())
@@ -277,6 +285,23 @@ class _ProxyServer(Server):
         line = self._summary.line((await self.state(whole=False)).counts, now=time.time())
         if line is not None:
             write_line(line)
+
+    async def samples(self, *, tables: bool) -> list[Sample]:
+        """Return what each process has counted, for the dashboard: a row for each reason of refusals."""
+        samples = []
+        for process, counts in self._proxy.counts().items() if self._summarizing is not None else ():
+            refused = {name: [count] for name, count in counts.connects.items() if name != ACCEPTED}
+            totals = {"accepted": counts.connects.get(ACCEPTED, 0), "refused": sum(one for (one,) in refused.values())}
+            totals |= {"received": counts.received, "sent": counts.sent}
+            rows = {"refusals": refused} if tables else {}
+            samples.append(Sample(totals, {"tunnels": counts.tunnels}, rows, process))
+        return samples
+
+    async def overview(self, minute: Minute) -> dict[str, Any]:  # noqa: ARG002  # it counts by reason
+        """Return what the dashboard shows besides the rows of `minute`: as /api/state, with the origins used most."""
+        shown = state_to_json(await self.state(whole=True))
+        most = nlargest(MAX_ROWS, shown["origins"], key=lambda one: one["accepted"] + sum(one["refused"].values()))
+        return shown | {"origins": most}
 
     def metrics(self, state: ProxyState) -> Iterator[Metric]:
         """Make the metrics of a proxy."""

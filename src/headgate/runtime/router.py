@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from prometheus_client.core import Metric
 
@@ -15,6 +16,7 @@ from headgate.link import RouterLink
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters, read_client_keys, read_server_keys
 from headgate.link.router import RouterCounters
 from headgate.observe import RoutedDomain, RoutedMasterState, RouterState, read_counters, router_metrics
+from headgate.observe.feed import MAX_ROWS, Minute, Sample
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
@@ -46,6 +48,8 @@ class _RouterBackend(Backend):
 
 class RouterServer(Server):
     """A router in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
+
+    kind = "router"
 
     def __init__(self, read: ReadConfiguration) -> None:
         super().__init__()
@@ -108,6 +112,22 @@ class RouterServer(Server):
             started=self.started,
             counters=read_counters(("router", self._link.counters), ("log", log_counters())),
         )
+
+    async def samples(self, *, tables: bool) -> list[Sample]:
+        """Return what the router has counted, for the dashboard."""
+        link, masters = self._link, self._link.masters.values()
+        rows = {one.address: [one.sent, one.controls, one.dropped] for one in masters}
+        dropped = sum(link.counters.unrouted.values()) + sum(one.dropped for one in masters)
+        controls = sum(one.controls for one in masters)
+        counts = {"accounted": link.counters.accounted, "dropped": dropped, "controls": controls}
+        gauges = {"masters": sum(one.is_up for one in masters), "gates": sum(link.gatekeepers.values())}
+        return [Sample(counts, gauges, {"masters": rows} if tables else {})]
+
+    async def overview(self, minute: Minute) -> dict[str, Any]:  # noqa: ARG002  # it has few masters
+        """Return what the dashboard shows besides the rows of `minute`."""
+        domains = {identifier_text(topic(name)[:-1]): owner for name, owner in self._link.owners()}
+        masters = {master.address: master.is_up for master in self._link.masters.values()}
+        return {"masters": masters, "gates": self._link.gatekeepers, "domains": dict(islice(domains.items(), MAX_ROWS))}
 
     def metrics(self, state: RouterState) -> Iterator[Metric]:
         """Make the metrics of a router."""

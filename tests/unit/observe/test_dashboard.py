@@ -153,7 +153,7 @@ async def streaming():
     feed = Feed(server)
     listener = AsgiServer(limits=AsgiLimits(64, 0.3, 16_384))
     await listener.bind("127.0.0.1", 0)
-    await listener.start(AdminApplication(server, addresses=listener.addresses, feed=feed))
+    await listener.start(AdminApplication(server, feed, addresses=listener.addresses))
     try:
         yield feed, server, listener.addresses[0][1]
     finally:

@@ -2,22 +2,22 @@
 
 import * as acts from "./acts.js";
 import { Chart } from "./charts.js";
-import { KINDS } from "./kinds.js";
+import { byId, make, write } from "./dom.js";
+import { gate } from "./gate.js";
+import { master, proxy, router } from "./others.js";
 import { clock, Series } from "./series.js";
 import { Table } from "./tables.js";
 
+const KINDS = { gate, master, router, proxy };
 const STALE = 3500; // milliseconds without an event after which the connection counts as lost
 const RETRY = 2000;
 const WORDS = { ok: "normal", warn: "look here", bad: "trouble", idle: "no data" };
-const byId = (id) => document.getElementById(id);
 
 let source = null;
 let series = null;
-let view = null; // what is shown for the kind of server: charts, tables, and the functions that fill them
+let view = null; // what is shown: the kind of server, its charts and tables, and the acts that are allowed
 let now = null;
-let lastEvent = 0;
-let lostSince = 0;
-let paused = false;
+let [lastEvent, lostSince, paused] = [0, 0, false];
 
 function open() {
   source?.close();
@@ -32,36 +32,27 @@ function open() {
 }
 
 function begin(about) {
-  heard();
+  hear();
   series = new Series(about);
-  byId("kind").textContent = about.kind;
-  byId("about").textContent = `${about.instance}, version ${about.version}`;
+  write(byId("kind"), about.kind);
+  write(byId("about"), `${about.instance}, version ${about.version}`);
   document.title = `headgate ${about.kind}: ${about.instance}`;
   const kind = KINDS[about.kind];
-  if (!kind) {
-    answer("idle", "This server has no dashboard: see /api/state and /metrics");
-    return;
-  }
-  if (view?.name !== about.kind) {
-    byId("charts").replaceChildren();
-    byId("tables").replaceChildren();
-    view = {
-      name: about.kind,
-      kind,
-      charts: kind.charts.map((spec) => new Chart(spec, byId("charts"))),
-      tables: Object.fromEntries(kind.tables.map((spec) => [spec.id, new Table(spec, byId("tables"))])),
-    };
+  if (!kind) return answer("idle", "This server has no dashboard: see /api/state and /metrics");
+  if (view?.kind !== kind) {
+    for (const id of ["charts", "tables", "cards"]) byId(id).replaceChildren();
+    const tables = kind.tables.map((spec) => [spec.id, new Table(spec, byId("tables"))]);
+    const charts = kind.charts.map((spec) => new Chart(spec, byId("charts")));
+    view = { kind, charts, tables: Object.fromEntries(tables) };
   }
   view.acts = acts.allowed(about.acts) ? acts : null;
   acts.start(about.acts, about.kind);
-  for (const chart of view.charts) chart.reset(series);
-  if (series.length) show();
-  else answer("idle", "No data yet: the first second is being counted");
+  showAll();
 }
 
 function advance(event) {
-  heard();
-  if (!series || !view) return;
+  hear();
+  if (!view) return;
   series.add(event.row);
   now = event.now ?? now;
   if (paused) return;
@@ -69,70 +60,58 @@ function advance(event) {
   show();
 }
 
+function showAll() {
+  for (const chart of view.charts) chart.reset(series);
+  if (series.length) show();
+  else answer("idle", "No data yet: the first second is being counted");
+}
+
 function show() {
   const cards = view.kind.cards(series, now);
-  showCards(cards);
-  answer(...summary(cards, view.kind));
+  cards.forEach(showCard);
+  answer(...summary(cards));
   if (now) view.kind.show(view.tables, now, series, view.acts);
 }
 
 /** The sentence at the top: which of the cards to look at, and why. */
-function summary(cards, kind) {
-  const trouble = ["bad", "warn"].flatMap((state) => cards.filter((card) => card.state === state));
-  if (trouble.length) {
-    const [first, ...others] = trouble;
-    const also = others.length ? ` Also: ${others.map((card) => card.title.toLowerCase()).join(", ")}.` : "";
-    return [first.state, `${first.blame}: ${first.reasons[0]}.${also}`];
+function summary(cards) {
+  const [first, ...others] = ["bad", "warn"].flatMap((state) => cards.filter((card) => card.state === state));
+  if (first) {
+    const also = others.length ? ` Also: ${others.map((card) => card.name).join(", ")}.` : "";
+    return [first.state, `Look at ${first.name}: ${first.reasons[0]}.${also}`];
   }
-  if (cards.every((card) => card.state === "idle")) return ["idle", kind.idle];
-  return ["ok", "Nothing stands out"];
+  return cards.some((card) => card.state === "idle") ? ["idle", view.kind.idle] : ["ok", "Nothing stands out"];
 }
 
 function answer(state, text) {
-  const element = byId("answer");
-  element.dataset.state = state;
-  if (element.textContent !== text) element.textContent = text;
+  byId("answer").dataset.state = state;
+  write(byId("answer"), text);
 }
 
-function showCards(cards) {
-  const parent = byId("cards");
-  cards.forEach((card, index) => {
-    let article = parent.children[index];
-    if (!article) {
-      article = document.createElement("article");
-      article.append(...["h3", "p", "dl", "p"].map((name) => document.createElement(name)));
-      article.children[1].className = "state";
-      article.children[3].className = "reasons";
-      parent.append(article);
-    }
-    const [title, state, list, reasons] = article.children;
-    article.dataset.state = card.state;
-    write(title, card.title);
-    write(state, WORDS[card.state]);
-    write(reasons, card.reasons.length ? `${card.reasons.join("; ")}.` : "");
-    card.facts.forEach(([name, value], at) => {
-      let fact = list.children[at];
-      if (!fact) {
-        fact = document.createElement("div");
-        fact.append(document.createElement("dt"), document.createElement("dd"));
-        list.append(fact);
-      }
-      write(fact.children[0], name);
-      write(fact.children[1], value);
-    });
-  });
-}
-
-function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+function showCard(card, index) {
+  if (!byId("cards").children[index]) {
+    const facts = Object.keys(card.facts).map((name) => make("div", {}, make("dt", {}, name), make("dd")));
+    const parts = [
+      make("h3", {}, card.name.replace("the ", "")),
+      make("p", { className: "state" }),
+      make("dl", {}, ...facts),
+    ];
+    byId("cards").append(make("article", {}, ...parts, make("p", { className: "reasons" })));
+  }
+  const article = byId("cards").children[index];
+  const [, state, facts, reasons] = article.children;
+  article.dataset.state = card.state;
+  write(state, WORDS[card.state]);
+  write(reasons, card.reasons.length ? `${card.reasons.join("; ")}.` : "");
+  Object.values(card.facts).forEach((value, at) => write(facts.children[at].lastChild, value));
 }
 
 // -- the connection ----------------------------------------------------------------------------------------------
 
-function heard() {
+function hear() {
   lastEvent = Date.now();
   lostSince = 0;
-  connection(paused ? "paused" : "live", paused ? "paused" : "live");
+  connection(paused ? "paused" : "live");
 }
 
 function lose() {
@@ -141,33 +120,25 @@ function lose() {
   connection("lost", `${what} ${clock(lostSince / 1000)}, trying again`);
 }
 
-function connection(state, text) {
-  const element = byId("connection");
-  element.dataset.state = state;
+function connection(state, text = state) {
+  byId("connection").dataset.state = state;
   document.body.dataset.connection = state;
-  write(element, text);
+  write(byId("connection"), text);
 }
 
 setInterval(() => {
   if (!lastEvent || Date.now() - lastEvent < STALE) return;
   lose();
-  if (Date.now() - lastEvent > 5 * STALE) {
-    // The network may have swallowed the connection without an error.
-    lastEvent = Date.now() - STALE;
-    open();
-  }
+  // A network may swallow a connection without an error.
+  if (Math.floor((Date.now() - lastEvent) / 1000) % 15 === 14) open();
 }, 1000);
 
 byId("pause").addEventListener("click", () => {
   paused = !paused;
-  byId("pause").setAttribute("aria-pressed", String(paused));
-  byId("pause").textContent = paused ? "Go on" : "Pause";
+  byId("pause").ariaPressed = String(paused);
   if (lostSince) return;
-  connection(paused ? "paused" : "live", paused ? "paused" : "live");
-  if (!paused && view && series) {
-    for (const chart of view.charts) chart.reset(series);
-    show();
-  }
+  connection(paused ? "paused" : "live");
+  if (!paused && view) showAll();
 });
 
 const redraw = () => view?.charts.forEach((chart) => chart.redraw());

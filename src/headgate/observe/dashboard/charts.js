@@ -1,171 +1,131 @@
-// The charts: uPlot, with our own legend and a table as the text alternative.
+// The charts: uPlot, with our own legend, and a table as the text alternative.
 
 /* global uPlot */
+import { make, makeTable, write } from "./dom.js";
 import { clock, number } from "./series.js";
 
 const HEIGHT = 170;
 const POWERS = [0.001, 0.01, 0.1, 1, 10, 100]; // the lines of a logarithmic axis
 
 export class Chart {
-  /** `spec`: title, unit (a function that writes a value), stacked, log, and lines: label, color, value(series, index). */
-  constructor(spec, parent) {
-    this.spec = spec;
-    this.figure = document.createElement("figure");
-    this.caption = document.createElement("figcaption");
-    this.title = document.createElement("h3");
-    this.title.textContent = spec.title;
-    this.legend = document.createElement("ul");
-    this.legend.className = "legend";
-    this.values = spec.lines.map((line) => {
-      const item = document.createElement("li");
-      const value = document.createElement("b");
-      item.style.setProperty("--key", `var(--${line.color})`);
-      item.append(`${line.label} `, value);
-      this.legend.append(item);
-      return value;
-    });
-    this.caption.append(this.title, this.legend);
-    this.canvas = document.createElement("div");
-    this.canvas.setAttribute("role", "img");
-    this.figure.append(this.caption, this.canvas, this.alternative());
-    parent.append(this.figure);
-    this.data = [];
-    this.plot = null;
-  }
-
-  /** A table with a row for each minute, made while it is open. */
-  alternative() {
-    this.details = document.createElement("details");
-    const summary = document.createElement("summary");
-    summary.textContent = "As a table";
-    summary.setAttribute("aria-label", `${this.spec.title}: as a table`);
-    this.table = document.createElement("table");
-    this.details.append(summary, this.table);
+  /** `unit` writes a value; `lines` have label, color, value(series, index), and may have dash. */
+  constructor({ title, unit, lines, stacked = false, log = false }, parent) {
+    Object.assign(this, { title, unit, lines, stacked, log, data: [[]], plot: null });
+    this.values = lines.map(() => make("b"));
+    const keys = lines.map(({ label }, at) => make("li", {}, `${label} `, this.values[at]));
+    keys.forEach((key, at) => key.style.setProperty("--key", `var(--${lines[at].color})`));
+    const caption = make("figcaption", {}, make("h3", {}, title), make("ul", { className: "legend" }, ...keys));
+    this.picture = make("div", { role: "img" });
+    const { table, body } = makeTable(
+      `${title}: mean of each minute`,
+      ["Time", ...lines.map((one) => one.label)].join("|"),
+      "",
+    );
+    this.body = body;
+    this.details = make("details", {}, make("summary", { ariaLabel: `${title}: as a table` }, "As a table"), table);
     this.details.addEventListener("toggle", () => this.fillTable());
-    return this.details;
+    parent.append(make("figure", {}, caption, this.picture, this.details));
   }
 
+  /** Fill the table while it is open: a row for each minute, the last one first. */
   fillTable() {
-    this.table.replaceChildren();
-    if (!this.details.open || !this.data.length) return;
-    const caption = this.table.createCaption();
-    caption.textContent = `${this.spec.title}: mean of each minute`;
-    const head = this.table.createTHead().insertRow();
-    const body = this.table.createTBody();
-    const cell = (row, text, scope) => {
-      const element = document.createElement(scope ? "th" : "td");
-      if (scope) element.scope = scope;
-      element.textContent = text;
-      row.append(element);
-    };
-    cell(head, "Time", "col");
-    for (const line of this.spec.lines) cell(head, line.label, "col");
+    if (!this.details.open) return;
     const [times, ...lines] = this.data;
+    const rows = [];
     for (let end = times.length; end > 0; end -= 60) {
-      const row = body.insertRow();
-      cell(row, clock(times[end - 1]), "row");
-      for (const line of lines) {
+      const cells = lines.map((line) => {
         const known = line.slice(Math.max(0, end - 60), end).filter((value) => value !== null);
-        const mean = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
-        cell(row, this.spec.unit(mean));
-      }
+        return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+      });
+      const head = make("th", { scope: "row" }, clock(times[end - 1]));
+      rows.push(make("tr", {}, head, ...cells.map((value) => make("td", {}, this.unit(value)))));
     }
+    this.body.replaceChildren(...rows);
   }
 
   /** Compute all values again. */
   reset(series) {
-    const times = series.rows.map((_, index) => series.time(index));
-    const lines = this.spec.lines.map((line) => times.map((_, index) => line.value(series, index)));
-    this.data = [times, ...lines];
+    const indices = [...series.rows.keys()];
+    this.data = [
+      indices.map((at) => series.time(at)),
+      ...this.lines.map((line) => indices.map((at) => line.value(series, at))),
+    ];
     this.draw();
   }
 
   /** Add the values of the last row. */
   add(series) {
-    const index = series.length - 1;
-    this.data[0].push(series.time());
-    this.spec.lines.forEach((line, at) => this.data[at + 1].push(line.value(series, index)));
-    for (const one of this.data) if (one.length > series.length) one.shift();
+    const last = [series.time(), ...this.lines.map((line) => line.value(series, series.length - 1))];
+    this.data.forEach((values, at) => {
+      values.push(last[at]);
+      if (values.length > series.length) values.shift();
+    });
     this.draw();
   }
 
   draw() {
-    const width = this.canvas.clientWidth;
+    const width = this.picture.clientWidth;
     if (!width || !this.data[0].length) return;
-    if (!this.plot) this.make(width);
+    this.plot ??= this.start(width);
     if (this.plot.width !== width) this.plot.setSize({ width, height: HEIGHT });
     this.plot.setData(this.drawn());
     this.describe(this.data[0].length - 1);
   }
 
-  /** Of stacked lines each is drawn on top of those after it. */
+  /** The lines as they are drawn: of stacked ones, each upon those after it. */
   drawn() {
     const [times, ...lines] = this.data;
-    if (!this.spec.stacked)
-      return [times, ...lines.map((line) => line.map((value) => value || (this.spec.log ? null : value)))];
-    const stacked = [];
-    let below = new Array(times.length).fill(0);
-    for (const line of lines.toReversed()) {
-      below = line.map((value, index) => below[index] + (value ?? 0));
-      stacked.unshift(below);
-    }
-    return [times, ...stacked];
+    if (this.log) return [times, ...lines.map((line) => line.map((value) => value && Math.max(value, POWERS[0])))];
+    if (!this.stacked) return this.data;
+    const sums = lines.map((_, from) =>
+      times.map((_, at) => lines.slice(from).reduce((sum, line) => sum + line[at], 0)),
+    );
+    return [times, ...sums];
   }
 
-  make(width) {
+  start(width) {
     const color = (name) => this.color(`var(--${name})`);
-    const axis = {
-      stroke: color("muted"),
-      grid: { stroke: color("grid"), width: 1 },
-      ticks: { show: false },
-      font: "11px system-ui, sans-serif",
+    const grid = { stroke: color("grid"), width: 1 };
+    const axis = { stroke: color("muted"), grid, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const linear = { range: (_, __, max) => [0, Math.max(max ?? 0, 4) * 1.1] };
+    const powers = {
+      distr: 3,
+      range: (_, min, max) => [POWERS.findLast((one) => one <= min) ?? POWERS[0], above(max)],
     };
-    const { stacked, log, unit, lines } = this.spec;
-    this.plot = new uPlot(
-      {
-        width,
-        height: HEIGHT,
-        legend: { show: false },
-        padding: [8, 8, 0, 0],
-        cursor: { y: false, points: { show: false }, drag: { x: false, y: false }, sync: { key: "headgate" } },
-        scales: {
-          x: { time: true, range: (_, min, max) => [Math.min(min, max - 60), max] },
-          y: log
-            ? { distr: 3, range: (_, min, max) => [POWERS.findLast((one) => one <= min) ?? POWERS[0], above(max)] }
-            : { range: (_, __, max) => [0, Math.max(max ?? 0, 1) * 1.1] },
+    const series = this.lines.map((line) => ({
+      stroke: color(line.color),
+      width: this.stacked ? 1 : 1.5,
+      dash: line.dash ? [6, 4] : undefined,
+      fill: this.stacked ? this.color(`color-mix(in srgb, var(--${line.color}) 30%, var(--card))`) : undefined,
+      points: { show: false },
+    }));
+    const options = {
+      width,
+      height: HEIGHT,
+      legend: { show: false },
+      padding: [8, 26, 0, 0],
+      cursor: { y: false, points: { show: false }, drag: { x: false, y: false }, sync: { key: "headgate" } },
+      scales: { x: { range: (_, min, max) => [Math.min(min, max - 60), max] }, y: this.log ? powers : linear },
+      axes: [
+        { ...axis, size: 22, space: 70, values: (_, times) => times.map((time) => this.label(time)) },
+        {
+          ...axis,
+          size: 58,
+          space: 28,
+          values: (_, values) => values.map(this.unit),
+          ...(this.log && { splits: decades }),
         },
-        axes: [
-          { ...axis, size: 22, space: 70, values: (_, times) => times.map((time) => this.label(time)) },
-          {
-            ...axis,
-            size: 58,
-            space: 28,
-            values: (_, values) => values.map(unit),
-            ...(log ? { splits: decades } : {}),
-          },
-        ],
-        series: [
-          {},
-          ...lines.map((line) => ({
-            stroke: color(line.color),
-            width: stacked ? 1 : 1.5,
-            dash: line.dash ? [6, 4] : undefined,
-            fill: stacked ? this.color(`color-mix(in srgb, var(--${line.color}) 30%, var(--card))`) : undefined,
-            points: { show: false },
-            spanGaps: false,
-          })),
-        ],
-        hooks: { setCursor: [(plot) => this.describe(plot.cursor.idx ?? this.data[0].length - 1)] },
-      },
-      this.drawn(),
-      this.canvas,
-    );
+      ],
+      series: [{}, ...series],
+      hooks: { setCursor: [(plot) => this.describe(plot.cursor.idx ?? this.data[0].length - 1)] },
+    };
+    return new uPlot(options, this.drawn(), this.picture);
   }
 
   /** What a color of the style sheet is in the theme that is shown: a canvas knows no variables. */
   color(value) {
-    this.canvas.style.color = value;
-    return getComputedStyle(this.canvas).color;
+    this.picture.style.color = value;
+    return getComputedStyle(this.picture).color;
   }
 
   label(time) {
@@ -173,20 +133,16 @@ export class Chart {
     return clock(time).slice(0, times.at(-1) - times[0] < 300 ? 8 : 5);
   }
 
-  /** Show the values of a moment in the legend, and say what the picture shows. */
+  /** Show the values of a moment in the legend; say every ten seconds what the picture shows. */
   describe(index) {
-    const lines = this.data.slice(1);
-    this.values.forEach((value, at) => {
-      const text = this.spec.unit(lines[at][index]);
-      if (value.textContent !== text) value.textContent = text;
+    const [times, ...lines] = this.data;
+    this.values.forEach((value, at) => write(value, this.unit(lines[at][index])));
+    if (times.at(-1) % 10 >= 1 && this.picture.ariaLabel) return;
+    const words = this.lines.map(({ label }, at) => {
+      const most = lines[at].reduce((one, other) => Math.max(one, other ?? 0), 0);
+      return `${label} ${this.unit(lines[at].at(-1))}, at most ${this.unit(most)}`;
     });
-    const last = this.data[0].length - 1;
-    if (last % 10 && this.canvas.ariaLabel) return;
-    const words = this.spec.lines.map((line, at) => {
-      const largest = lines[at].reduce((one, other) => Math.max(one, other ?? 0), 0);
-      return `${line.label} ${this.spec.unit(lines[at][last])}, at most ${this.spec.unit(largest)}`;
-    });
-    this.canvas.ariaLabel = `${this.spec.title}. Now: ${words.join("; ")} in ${number((last + 1) / 60)} minutes.`;
+    this.picture.ariaLabel = `${this.title} in ${number(times.length / 60)} minutes. Now: ${words.join("; ")}.`;
     this.fillTable();
   }
 
@@ -194,7 +150,7 @@ export class Chart {
   redraw() {
     this.plot?.destroy();
     this.plot = null;
-    if (this.data.length) this.draw();
+    this.draw();
   }
 }
 

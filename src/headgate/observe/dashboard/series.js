@@ -27,13 +27,9 @@ export class Series {
     return this.rows[index]?.[this.at[name]] ?? 0;
   }
 
-  /** The seconds that a row stands for. */
-  seconds(index) {
-    return index > 0 ? Math.max(0.5, this.time(index) - this.time(index - 1)) : 1;
-  }
-
   rate(name, index) {
-    return this.value(name, index) / this.seconds(index);
+    const seconds = index > 0 ? this.time(index) - this.time(index - 1) : 1;
+    return this.value(name, index) / Math.max(0.5, seconds);
   }
 
   /** The sum of a count over the last rows. */
@@ -43,12 +39,9 @@ export class Series {
     return total;
   }
 
-  /** The rate of a count over the last rows. */
+  /** The rate of a count over the last rows, one a second. */
   mean(name, rows) {
-    const first = Math.max(0, this.length - rows);
-    let seconds = 0;
-    for (let index = first; index < this.length; index++) seconds += this.seconds(index);
-    return seconds ? this.sum(name, rows) / seconds : 0;
+    return this.sum(name, rows) / Math.max(1, Math.min(rows, this.length));
   }
 
   /** A quantile of a histogram over some rows that end before `end`; null without values. `all` counts zeros, too. */

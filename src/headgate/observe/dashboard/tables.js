@@ -1,89 +1,57 @@
-// Tables whose rows keep their elements: focus, selection and screen readers stay where they are. Text only: what a
-// client sends is never HTML.
+// Tables whose rows keep their elements: focus, selection and screen readers stay where they are.
+
+import { make, makeTable, write } from "./dom.js";
 
 export class Table {
-  /** `spec`: id, title, columns (title, or [title, class]), empty. */
-  constructor(spec, parent) {
+  /** `empty` is shown instead of a table without rows. */
+  constructor({ id, title, columns, empty = "None.", wide = false }, parent) {
     this.rows = new Map();
-    this.section = document.createElement("section");
-    this.section.className = `panel ${spec.wide ? "wide" : ""}`;
-    const title = document.createElement("h2");
-    title.id = `${spec.id}-title`;
-    title.textContent = spec.title;
-    this.note = document.createElement("p");
-    this.note.className = "note";
-    const scroll = (this.scroll = document.createElement("div"));
-    scroll.className = "scroll";
-    scroll.tabIndex = 0;
-    scroll.setAttribute("role", "region");
-    scroll.setAttribute("aria-labelledby", title.id);
-    const table = document.createElement("table");
-    table.id = spec.id;
-    const caption = table.createCaption();
-    caption.className = "hidden";
-    caption.textContent = spec.title;
-    const head = table.createTHead().insertRow();
-    this.classes = spec.columns.map((column) => (Array.isArray(column) ? column[1] : ""));
-    for (const [index, column] of spec.columns.entries()) {
-      const cell = document.createElement("th");
-      cell.scope = "col";
-      cell.className = this.classes[index];
-      cell.textContent = Array.isArray(column) ? column[0] : column;
-      head.append(cell);
-    }
-    this.body = table.createTBody();
-    this.empty = spec.empty ?? "none";
-    scroll.append(table);
-    this.section.append(title, this.note, scroll);
-    parent.append(this.section);
+    this.empty = empty;
+    const { table, body, classes } = makeTable(title, columns);
+    table.id = id;
+    Object.assign(this, { body, classes });
+    this.note = make("p", { className: "note" });
+    this.scroll = make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: title }, table);
+    const heading = make("h2", {}, title);
+    parent.append(make("section", { className: `panel${wide ? " wide" : ""}` }, heading, this.note, this.scroll));
   }
 
-  /** Show these rows: [key, cells]; a cell is text, or {text, state}, or {button, act}. */
+  /** Show these rows: [key, cells]; a cell is text, or {text, state}, or {button, label, act}. */
   show(rows, note = "") {
-    const text = rows.length ? note : this.empty;
-    if (this.note.textContent !== text) this.note.textContent = text;
+    write(this.note, rows.length ? note : this.empty);
     this.scroll.hidden = !rows.length;
     const focused = document.activeElement;
     const keys = new Set(rows.map(([key]) => key));
     for (const [key, row] of this.rows) {
-      if (!keys.has(key)) {
-        row.remove();
-        this.rows.delete(key);
-      }
+      if (keys.has(key)) continue;
+      row.remove();
+      this.rows.delete(key);
     }
     rows.forEach(([key, cells], index) => {
-      let row = this.rows.get(key);
-      if (!row) {
-        row = document.createElement("tr");
-        cells.forEach((_, at) => row.append(document.createElement(at ? "td" : "th")));
-        row.cells[0].scope = "row";
-        this.rows.set(key, row);
-      }
+      const row = this.rows.get(key) ?? this.add(key, cells.length);
       if (this.body.rows[index] !== row) this.body.insertBefore(row, this.body.rows[index] ?? null);
       cells.forEach((cell, at) => fill(row.cells[at], cell, this.classes[at]));
     });
     // An element that is moved loses the focus.
     if (focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
   }
+
+  add(key, length) {
+    const cells = Array.from({ length: length - 1 }, () => make("td"));
+    const row = make("tr", {}, make("th", { scope: "row" }), ...cells);
+    this.rows.set(key, row);
+    return row;
+  }
 }
 
-function fill(element, cell, className) {
-  const { text = "", state = "", button = "", act = null } = typeof cell === "object" && cell ? cell : { text: cell };
-  const classes = `${className} ${state}`.trim();
-  if (element.className !== classes) element.className = classes;
-  if (!button) {
-    const shown = String(text ?? "–");
-    if (element.textContent !== shown) element.textContent = shown;
-    return;
+function fill(element, cell, classes) {
+  const { text = "", state = "", button = "", label = "", act } = typeof cell === "object" ? cell : { text: cell };
+  const className = `${classes} ${state}`.trim();
+  if (element.className !== className) element.className = className;
+  if (!button) return write(element, text);
+  if (!element.firstElementChild) {
+    element.replaceChildren(make("button", { onclick: (event) => event.currentTarget.act() }));
   }
-  let inner = element.querySelector("button");
-  if (!inner) {
-    inner = document.createElement("button");
-    inner.type = "button";
-    inner.addEventListener("click", () => inner.act());
-    element.replaceChildren(inner);
-  }
-  inner.act = act;
-  if (inner.textContent !== button) inner.textContent = button;
-  if (cell.label && inner.ariaLabel !== cell.label) inner.ariaLabel = cell.label;
+  Object.assign(element.firstElementChild, { act, ariaLabel: label });
+  write(element.firstElementChild, button);
 }
