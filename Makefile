@@ -35,6 +35,7 @@ lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight 
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/zizmor --offline --quiet .github/workflows
 	@$(BIN)/python scripts/weight.py
 
 fuzz: SECONDS ?= 600

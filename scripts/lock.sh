@@ -13,6 +13,7 @@ compile() {
 }
 compile requirements/dev.txt pyproject.toml --extra all --group dev
 echo uv | compile requirements/uv.txt -
+echo pip-audit | compile requirements/audit.txt -
 echo niquests | compile requirements/niquests.txt --constraint requirements/dev.txt -
 
 if command -v npm >/dev/null; then

@@ -1,4 +1,4 @@
-"""The files of share/: each is checked as the program that reads it would."""
+"""The files of share/ and the workflows: each is checked as the program that reads it would, if that is here."""
 
 import json
 import re
@@ -201,3 +201,11 @@ def test_every_command_has_a_man_page():
         requests = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}
         assert requests <= {".TH", ".SH", ".nf", ".fi"}, name
     assert "\\-\\-rule" in pages["headgate-serve.1"]
+
+
+def test_workflows_call_targets_that_exist_and_audit_every_lock():
+    text = "".join(path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml"))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z-]+)", text)) <= targets
+    audited = set(re.findall(r"--requirement requirements/(\w+)\.txt", text)) | {"uv"}
+    assert audited == {path.stem for path in (ROOT / "requirements").glob("*.txt")}
