@@ -29,7 +29,7 @@ import msgspec
 
 from headgate.advice.decision import Advice
 from headgate.agent.advice_client import PendingAdvice, StartFetch
-from headgate.agent.retry import retry_pause
+from headgate.agent.retry import TOO_MANY_REQUESTS, retry_pause
 from headgate.agent.state import CourtesyState, EventKind, Holder
 from headgate.agent.wait import FetchWait, Pause, Wait
 from headgate.errors import RetryLater
@@ -39,10 +39,10 @@ from headgate.http.url import parse_url, resolve, serialised_origin, without_fra
 from headgate.release import ASAP, Status, judge
 from headgate.throttle.fields import Headers, text_pairs
 from headgate.throttle.target import Target
-from headgate.throttle.throttle import PATH_FAILURES, REDIRECTS
+from headgate.throttle.throttle import REDIRECTS
 
 if TYPE_CHECKING:  # imported when there is a pace
-    from headgate.agent.pace import OriginPace, PaceWait
+    from headgate.agent.pace import OriginPace, OriginState, PaceWait
 
 _logger = logging.getLogger("headgate.agent")
 
@@ -58,6 +58,9 @@ _LONGEST_REFRESH: Final = 1.0
 
 Failure: TypeAlias = Literal["ours", "unsent", "broken"]
 """Why no response came: this machine failed or gave up; no connection was made, so nothing was sent; or it broke."""
+
+_SHOWN: Final[dict[int, "OriginState"]] = {TOO_MANY_REQUESTS: "limiting", 500: "unknown", 509: "unknown"}
+"""What a failure shows of the origin: 500 and 509 concern the path. Others show that it is down."""
 
 AttemptPhase: TypeAlias = Literal["WAITING", "SENDING", "FINISHED"]
 """What an attempt does now.
@@ -162,8 +165,10 @@ class Attempt(msgspec.Struct, eq=False):
             )
             if self.place is not None:
                 policy = state.throttle.policy
-                is_failure = None if status in PATH_FAILURES else status in policy.failure_statuses
-                self.place.answered(is_failure=is_failure, sent=self._sent, now=now)
+                shown: OriginState = "up"
+                if status in policy.failure_statuses:
+                    shown = _SHOWN.get(status, "down")
+                self.place.answered(shown, sent=self._sent, now=now)
                 if fields is not None and policy.scope == "origin":
                     self.place.learn(fields, now=now)
             state.answered += 1
@@ -195,7 +200,7 @@ class Attempt(msgspec.Struct, eq=False):
             if is_down:
                 state.throttle.request_lost(self._target, now=now, sent=self._sent)
             if self.place is not None:
-                self.place.answered(is_failure=is_down or None, sent=self._sent, now=now)
+                self.place.answered("down" if is_down else "unknown", sent=self._sent, now=now)
         self.ended()
         self._report("lost", now=now)
         may_repeat = failure != "ours" or isinstance(error, state.retry.exceptions)

@@ -4,9 +4,10 @@ This file knows neither clocks, locks nor HTTP libraries. Requests wait in the o
 future that is done when it is worth asking again. A request is in flight until its response ends, or until the
 head of that with libraries that do not say when it ends.
 
-After a failure of an origin, requests come back as a TCP connection does after a timeout (RFC 5681, slow start): one,
-until it succeeds; then the number of requests without a response doubles with each round of successes, up to half of
-what there were before the failure; from there it grows by one each round.
+After a failure of an origin, requests come back as those of a TCP connection after a timeout (RFC 5681, slow start):
+one, until it succeeds; then the number of requests without a response doubles with each round of successes, up to half
+of what there were before the failure; from there it grows by one each round. A 429 is no failure of the origin: as
+after a mark by ECN (RFC 3168), there are half of them at once.
 """
 
 from collections import OrderedDict
@@ -50,6 +51,10 @@ class PaceWait(NamedTuple):
     """Whether it is the next one, and waits for `release` only."""
 
 
+OriginState: TypeAlias = Literal["up", "limiting", "down", "unknown"]
+"""What the end of a request shows: a success, a rejection by 429, another failure, or nothing."""
+
+
 class PaceSettings(NamedTuple):
     """What the paces of all origins have in common."""
 
@@ -81,6 +86,8 @@ class OriginPace:
         """Least seconds between two requests, as its robots.txt says."""
         self._arrival = ASAP
         """The theoretical arrival time of the next request at the configured rate (GCRA)."""
+        self._full_at = ASAP
+        """When the first request of a burst was sent, until the first response after it."""
         self._sent = ASAP
         self._spread = 0.0
         """Seconds between two requests by RateLimit fields, until `_spread_until`."""
@@ -103,6 +110,8 @@ class OriginPace:
             self._in_flight += 1
             self._unanswered += 1
             self._sent = now
+            if self._arrival + self._interval <= now:
+                self._full_at = now
             self._arrival = (self._arrival if self._arrival > now else now) + self._interval
             if self._waiting:
                 self._waiting.pop(request, None)
@@ -115,19 +124,24 @@ class OriginPace:
             ready = self._waiting[request] = Future()  # a request that has waited keeps its place
         return PaceWait(ready, release, is_next)
 
-    def answered(self, *, is_failure: bool | None, sent: float, now: float) -> None:
-        """Adapt to the end of the wait for a response; `is_failure` is None if that says nothing of the origin.
+    def answered(self, state: OriginState, *, sent: float, now: float) -> None:
+        """Adapt to the end of the wait for a response, which shows this state of the origin.
 
         Requests that fail together count once.
         """
         self._unanswered -= 1
-        if is_failure:
+        if sent >= self._full_at > ASAP:
+            # The origin counts the first request of a burst when it arrives: at the latest now. Without this, the first
+            # one behind the burst comes too early by the time that the first was under way.
+            self._arrival, self._full_at = self._arrival + now - self._full_at, ASAP
+        if state in {"limiting", "down"}:
             if sent >= min(self._failed, now):
                 if self._window > 1:  # "held constant" while the first retransmission fails (RFC 5681, section 3.1)
                     self._threshold = max(_LEAST_THRESHOLD, (self._unanswered + 1) / 2)
-                self._window, self._failed = 1.0, now
-        elif is_failure is False:
-            self._window += 1.0 if self._window < self._threshold else 1.0 / self._window
+                self._window, self._failed = 1.0 if state == "down" else self._threshold, now
+        elif state == "up":
+            if sent >= self._failed:
+                self._window += 1.0 if self._window < self._threshold else 1.0 / self._window
             if self._settings.is_adaptive:
                 self._adapt(now - sent)
         if self._waiting:

@@ -21,13 +21,13 @@ NOW = 1_000_000.0
 
 def sent_at(pace, count, *, now=0.0, origin=ORIGIN):
     """Send requests one after the other as soon as they may be; return when."""
-    times = []
+    pace, times = pace.of(origin) if isinstance(pace, Pace) else pace, []
     for number in range(count):
-        while (turn := pace.of(origin).enter(number, now=now)) is not None:
+        while (turn := pace.enter(number, now=now)) is not None:
             assert turn.is_next
             now = turn.release
         times.append(round(now, 6))
-        pace.of(origin).leave(number)
+        pace.leave(number)
     return times
 
 
@@ -63,24 +63,37 @@ def entered(pace, names, *, now=0.0):
 def test_requests_come_back_gradually_after_a_failure():
     pace = Pace(None, None, 60).of(ORIGIN)
     assert entered(pace, "abcdefgh") == "abcdefgh"
-    pace.answered(is_failure=True, sent=0.0, now=1.0)  # the bodies of the others may never end
+    pace.answered("down", sent=0.0, now=1.0)  # the bodies of the others may never end
     for _ in range(7):
-        pace.answered(is_failure=True, sent=0.0, now=2.0)  # together with the first: counts once
+        pace.answered("down", sent=0.0, now=2.0)  # together with the first: counts once
     assert entered(pace, "ijklmnopqrstuvw", now=3.0) == "i"
-    pace.answered(is_failure=True, sent=3.0, now=4.0)
+    pace.answered("down", sent=3.0, now=4.0)
     assert entered(pace, "jkl", now=5.0) == "j"
-    pace.answered(is_failure=None, sent=5.0, now=6.0)  # says nothing of the origin
+    pace.answered("unknown", sent=5.0, now=6.0)  # says nothing of the origin
     turn = pace.enter("l", now=7.0)
     assert entered(pace, "kl", now=7.0) == "k"
-    pace.answered(is_failure=False, sent=7.0, now=8.0)
+    pace.answered("up", sent=7.0, now=8.0)
     assert turn.ready.done()
     assert entered(pace, "lmnopqrstuvw", now=8.0) == "lm"
     for _ in "lm":
-        pace.answered(is_failure=False, sent=8.0, now=9.0)
+        pace.answered("up", sent=8.0, now=9.0)
     assert entered(pace, "nopqrstuvw", now=9.0) == "nopq"  # half of the eight at first
     for _ in "nopq":
-        pace.answered(is_failure=False, sent=9.0, now=10.0)
+        pace.answered("up", sent=9.0, now=10.0)
     assert entered(pace, "rstuvwxyz", now=10.0) == "rstuv"  # from here, one more each round
+    pace.answered("limiting", sent=10.0, now=11.0)
+    for _ in "stuv":
+        pace.answered("up", sent=10.0, now=12.0)  # sent before it, so the window does not grow
+    assert entered(pace, "wxyz", now=13.0) == "wxy"  # more than half of five
+
+
+def test_the_first_request_of_a_burst_counts_when_it_arrives():
+    pace = Pace("10/s burst 2", None, 60).of(ORIGIN)
+    assert entered(pace, "ab", now=1.0) == "ab"
+    pace.answered("up", sent=1.0, now=1.25)
+    pace.answered("up", sent=1.0, now=5.0)  # once
+    assert pace.release(now=1.25) == pytest.approx(1.35)
+    assert sent_at(pace, 3, now=1.35) == [1.35, 1.45, 1.55]
 
 
 def test_rate_limit_fields_spread_what_remains():
@@ -111,7 +124,7 @@ def simulate(pace, latency_at, seconds, workers):
     while events and now < seconds:
         now, worker, sent = heapq.heappop(events)
         if sent is not None:
-            pace.answered(is_failure=False, sent=sent, now=now)
+            pace.answered("up", sent=sent, now=now)
             pace.leave(worker)
             done.append(now)
         turn = pace.enter(worker, now=now)
