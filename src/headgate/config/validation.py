@@ -161,10 +161,8 @@ def log_warnings(tree: Configuration, log: Callable[[str], None], *, shared: boo
             log(f"warning: the certificate of origin {origin.url} is not checked (verify = false); use `ca` instead")
     shared = shared or gate.workers > 1 or gate.master != "embedded" or tree.master.store != "memory"
     for section in tree.domain:
-        domain = section.domain()
-        for sentence in (domain.warning, domain.sharing_warning if shared else ""):
-            if sentence:
-                log(f"warning: {sentence}")
+        for sentence in section.domain().warnings(shared=shared):
+            log(f"warning: {sentence}")
 
 
 def _texts(table: msgspec.Struct, path: str) -> Iterator[tuple[str, Callable[[str], object], str]]:

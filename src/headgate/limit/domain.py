@@ -98,25 +98,22 @@ class Domain:
         """The number of timestamps stored for one identifier."""
         return max((rule.burst for rule in self.rules), default=0) if self.algorithm == "log" else 0
 
-    @property
-    def warning(self) -> str:
-        """A warning about rules that need much memory; empty if they do not."""
-        if self._history_size <= _WARNING_SIZE:
-            return ""
-        return (
-            f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, up to "
-            f"{self._history_size * 8 // 1_000} kB, and moves them with each request; algorithm gcra stores one number"
-        )
+    def warnings(self, *, shared: bool) -> Iterator[str]:
+        """Yield a warning about rules that need much memory, and one about rules that cannot be `shared` as they are.
 
-    @property
-    def sharing_warning(self) -> str:
-        """A warning about rules that several gatekeepers cannot share with this algorithm; empty if they can."""
-        if self.algorithm != "log" or not self.rules:
-            return ""
-        return (
-            f"domain {self.name!r}: with the algorithm log, several gatekeepers or workers admit a multiple "
-            "of the rule; use algorithm gcra"
-        )
+        They are shared by several gatekeepers.
+        """
+        if self._history_size > _WARNING_SIZE:
+            yield (
+                f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, up to "
+                f"{self._history_size * 8 // 1_000} kB, and moves them with each request; algorithm gcra stores one "
+                "number"
+            )
+        if shared and self._history_size:
+            yield (
+                f"domain {self.name!r}: with the algorithm log, several gatekeepers or workers admit a multiple "
+                "of the rule; use algorithm gcra"
+            )
 
     def exempts(self, identifier: bytes) -> bool:
         """Return whether no rule applies to `identifier`. An address is also compared with the CIDRs."""

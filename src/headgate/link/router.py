@@ -9,6 +9,7 @@ them to the gatekeepers that have subscribed to their domains. No call waits for
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import zmq
@@ -154,7 +155,7 @@ class RouterLink(BoundLink):
             self._update()
         self._receive_accounting()
         for master in self.masters.values():
-            self._receive_controls(master)
+            master.receive_controls(_MAX_MESSAGES, partial(self._publish, master))
         self._receive_subscriptions()
         # Sending, and setting an option, may have consumed the event of a message that arrived since.
         sockets = [socket for connection in connections for socket in connection.sockets]
@@ -226,29 +227,20 @@ class RouterLink(BoundLink):
 
     # -- controls ------------------------------------------------------------------------------------------------
 
-    def _receive_controls(self, master: MasterConnection) -> None:
-        """Publish the controls of a master to the gatekeepers that have subscribed to them."""
-
-        def publish(frames: list[bytes]) -> None:
-            if self._publish(frames[:_CONTROL_FRAMES]):
-                master.controls += 1
-            else:
-                self.counters.unrouted["malformed"] += 1
-
-        master.receive_controls(_MAX_MESSAGES, publish)
-
-    def _publish(self, frames: Sequence[bytes]) -> bool:
-        """Publish a control; return whether it is valid."""
+    def _publish(self, master: MasterConnection, frames: list[bytes]) -> None:
+        """Publish a control of a master to the gatekeepers that have subscribed to it."""
+        del frames[_CONTROL_FRAMES:]
         try:
             decode_control(frames)
+            if any(len(frame) > MAX_CONTROL_FRAME for frame in (public_topic(frames[0]), *frames[1:])):
+                raise WireError("a frame of a control is too long")
         except WireError:
-            return False
-        if any(len(frame) > MAX_CONTROL_FRAME for frame in (public_topic(frames[0]), *frames[1:])):
-            return False
+            self.counters.unrouted["malformed"] += 1
+            return
         for frame in frames[:-1]:
             self.control.send(frame, SNDMORE)
         self.control.send(frames[-1], NOBLOCK)
-        return True
+        master.controls += 1
 
     def _receive_subscriptions(self) -> None:
         """Have the masters repeat their holds for new subscriptions, which gatekeepers with equal ones also receive.

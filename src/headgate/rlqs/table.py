@@ -4,8 +4,8 @@ This module knows neither rules nor the bytes of messages. Every table is bounde
 """
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -142,10 +142,6 @@ class ClaimTable:
         """The number of claims."""
         return len(self._claims)
 
-    def __iter__(self) -> Iterator[Claim]:
-        """Yield the claims, the one that was reported first at first."""
-        return iter(self._claims)
-
     def open(self, wake: Callable[[], None], peer: str) -> QuotaStream | None:
         """Return a new stream, which replaces a lost one of the same peer; None if too many are open."""
         limits, same = self._limits, sum(one.peer == peer for one in self.streams)
@@ -246,8 +242,7 @@ def identifier_of(bucket: Bucket) -> bytes:
 def is_text(bucket: Bucket) -> bool:
     """Return whether Envoy can read an assignment to a bucket: all of its strings are UTF-8."""
     try:
-        for key, value in bucket:
-            key.decode(), value.decode()
+        b"\0".join(chain.from_iterable(bucket)).decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -133,7 +133,8 @@ def test_peer_with_curve_at_a_server_without_keys_says_so(started):
     client = started(Client, server.address, ClientKeys(ALLOWED, SERVER.public))
     until(lambda: server.counts() >= (0, 2) and client.lines, server, client)
     assert server.lines == []  # without keys, handshakes of other programs are counted only
-    assert "the master does not use CURVE; give it keys" in client.lines[0]
+    # On a busy machine the connection may have ended before its greeting is read; then the line has another beginning.
+    assert "does not use CURVE" in client.lines[0]
 
 
 def test_wrong_key_of_the_server_is_reported_after_several_failures(started):

@@ -283,7 +283,7 @@ def test_the_bytes_of_buckets_are_limited():
     # The same bucket with another field, which is skipped.
     data = encode_report(b"api", [(bucket_id(names[0]) + b"\x18\x01", 5, 0, 1)])
     list(world.service.receive(stream, data, now=world.now, moment=world.time))
-    assert list(world.service._table)[-1].bucket_id == bucket_id(names[0])
+    assert list(world.service._table._claims)[-1].bucket_id == bucket_id(names[0])
     for world.time in (16.0, 32.0):
         world.turn()
     assert (world.service._table._size, world.service._ends) == (0, [])
