@@ -40,7 +40,7 @@ lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight 
 
 fuzz: SECONDS ?= 600
 fuzz: $(STAMP) ## fuzz each parser of untrusted input, for SECONDS=600 each
-	@for target in wire bundle advice http1 proxy_protocol signatures; do \
+	@for target in wire bundle advice http1 proxy_protocol signatures identity; do \
 		echo "$$target, $(SECONDS) s"; $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$(SECONDS) || exit 1; done
 
 soak: SECONDS ?= 900

@@ -29,6 +29,18 @@ from headgate.http.h1.request import (
 )
 from headgate.http.h1.response import parse_response_head, parse_usual_response_head
 from headgate.http.proxy_protocol import parse_proxy_header
+from headgate.identity.directory import (
+    MEDIA_TYPE,
+    InvalidDirectory,
+    parse_directory,
+    sign_directory,
+    write_directory,
+)
+from headgate.identity.keys import new_signing_key
+from headgate.identity.message import SignedMessage
+from headgate.identity.signing import RequestSigner
+from headgate.identity.url import agent_url
+from headgate.identity.verification import read_claims
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.messages import decode_accounting, decode_control, encode_accounting
 from headgate.link.batch import decode_batch
@@ -176,6 +188,25 @@ def signatures(content: bytes) -> None:
         assert isinstance(result, str) or text == TOKEN
 
 
+def identity(content: bytes) -> None:
+    """Read signatures of requests and key directories; the first byte chooses, fields are separated by 0xFF."""
+    one, two, three, body = [*content[1:].split(b"\xff", 3), b"", b"", b"", b""][:4]
+    fields = [(name, value.decode("latin-1")) for name, value in zip(FIELDS, (one, two, three), strict=True)]
+    if content[:1] < b"\x80":
+        for claim in read_claims(SignedMessage("GET", "example.com", "/a?b=c", fields), now=NOW):
+            assert not claim.is_signed_by(SIGNER.key.public) or claim.base == CLAIM.base
+    elif (url := agent_url("https://a.example")) is not None:
+        with suppress(InvalidDirectory):
+            directory = parse_directory(url, [("content-type", MEDIA_TYPE), *fields[1:]], body, now=NOW)
+            assert 0 < directory.fresh_for <= 1e9
+
+
+FIELDS = ("signature-agent", "signature-input", "signature")
+SIGNER = RequestSigner(new_signing_key(entropy=bytes), "https://a.example", entropy=bytes)
+REQUEST = [(name.lower(), value) for name, value in SIGNER.sign("example.com", now=NOW)]
+(CLAIM,) = read_claims(SignedMessage("GET", "example.com", "/a?b=c", REQUEST), now=NOW)
+DIRECTORY = write_directory([SIGNER.key.public])
+PROOF = dict(sign_directory(DIRECTORY, [SIGNER.key], "a.example", now=NOW))
 SIGNED = [
     vouched((VECTORS / "bundle/small_b1.wbn").read_bytes()),
     (VECTORS / "bundle/small_b2_signed.swbn").read_bytes(),
@@ -204,7 +235,7 @@ def _wire_seeds() -> Iterable[bytes]:
     ]
     yield from (b"\0" + b"\xff".join(one) for one in frames)
     yield b"\x41" + b"\xff".join([b"a\0", b"DELAY_UNTIL", b"c", b"1800000000000"])
-    yield b"\x90\x91\x95\xa1a\x00\xa1c\xcb" + bytes(8) + b"\xc0"
+    yield b"\x90\x91\x95\x00\xc4\x01c\x01\x00\xc4\x00"
     yield b"\xf0\x0a\x01a\x12\x10\x0a\x08\x0a\x06\x0a\x01k\x12\x01v\x12\x02\x08\x01\x18\x01"
 
 
@@ -230,6 +261,13 @@ TARGETS: dict[str, Target] = {
             b"\xff" + TOKEN.encode(),
             b"\x50" + bytes.fromhex("a56c76616c69646974792d75726c61616b617574682d736861323536406464617465006765787069"
             "726573006d7375627365742d686173686573a1616183406060"),
+        ],
+    ),
+    "identity": Target(
+        identity,
+        [
+            b"\0" + "\xff".join(value for _, value in REQUEST).encode("latin-1"),
+            b"\xff\xff" + f"{PROOF['Signature-Input']}\xff{PROOF['Signature']}\xff".encode("latin-1") + DIRECTORY,
         ],
     ),
 }  # fmt: skip

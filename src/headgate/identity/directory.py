@@ -79,7 +79,7 @@ def parse_directory(agent: AgentUrl, fields: Pairs, body: bytes, *, now: float) 
         raise InvalidDirectory(f"it is longer than {MAX_DIRECTORY_SIZE} bytes")
     try:
         members = msgspec.json.decode(body, type=_JwkSet).keys
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise InvalidDirectory("it is not a JSON Web Key Set") from None
     if len(members) > MAX_KEYS:
         raise InvalidDirectory(f"it has more than {MAX_KEYS} keys")

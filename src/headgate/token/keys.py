@@ -93,7 +93,7 @@ def read_keys(content: bytes) -> tuple[Key, ...]:
         value = msgspec.json.decode(content)
         is_set = isinstance(value, dict) and "keys" in value
         jwks = msgspec.convert(value, _JwkSet).keys if is_set else [msgspec.convert(value, _Jwk)]
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise ConfigurationError(
             "invalid key file; expected a JSON Web Key or a set of them, as written by: headgate keys new-token"
         ) from None

@@ -42,6 +42,7 @@ def test_a_key_is_used_only_within_its_validity():
 RESPONSES = {
     "The resource MUST be a JSON Web Key Set": (TYPE, b'{"keys": 1}', "not a JSON Web Key Set"),
     "it is not JSON": (TYPE, b"<html>", "not a JSON Web Key Set"),
+    "it is not UTF-8": (TYPE, b'{"keys": ["\xff"]}', "not a JSON Web Key Set"),
     "MUST be served with media type": ([("Content-Type", "application/json")], BODY, "media type is application/json"),
     "without a type": ([], BODY, "media type is missing"),
     "SHOULD reject responses exceeding a defined byte limit": (TYPE, b" " * 65_537, "longer than 65536 bytes"),

@@ -53,6 +53,7 @@ FOREIGN_KEYS = [
 INVALID_FILES = [
     (b"", "invalid key file"),
     (b"\xff\xfe", "invalid key file"),
+    (b'{"keys": ["\xff"]}', "invalid key file"),
     (b"[" * 60_000, "invalid key file"),
     (b"-----BEGIN PRIVATE KEY-----", "invalid key file"),
     ([], "invalid key file"),
