@@ -159,7 +159,10 @@ class RetryLater(HeadgateError):
         # Not passed to the `__init__` of a library's class: each has other parameters.
         self.args = release_time, reason, target, now, url  # OSError does not set them
         self.release_time = release_time
-        """The instant before which the request must not be sent: seconds since 1970, infinity for never."""
+        """The instant before which the request must not be sent: seconds since 1970, infinity for never.
+
+        From then on it is not refused for the same hold, or the same rate. Advice and robots.txt are fetched again
+        then, and may say the same again. For requests in flight there is no such instant; it is a second later."""
         self.reason = reason
         """Why it is held: "backoff", "retry-after", "rate-limit", "pace", "shared", "advice_disallowed",
         "advice_fraction", "advice_unreachable", "advice_pending", "robots_disallowed" or "robots_unreachable"."""

@@ -53,6 +53,9 @@ In a list, since tasks copy the context: the request that takes it empties the l
 """
 
 
+_UNKNOWN: Final = 1.0
+"""Seconds after which a request should be repeated that was refused since others are in flight: until when, is unknown.
+"""
 _LONGEST_REFRESH: Final = 1.0
 """Seconds that a request waits for advice whose predecessor is known, if a fetch takes longer."""
 
@@ -300,7 +303,8 @@ class Attempt(msgspec.Struct, eq=False):
         """Return the wait for this request's turn at its origin; raise the refusal if that takes too long."""
         state = self._state
         is_first, self._since = self._since is None, now if self._since is None else self._since
-        holder = Holder(max(turn.release, now), "pace", self._origin)
+        release = max(turn.release, now if turn.is_next else now + _UNKNOWN)
+        holder = Holder(release, "pace", self._origin)
         left = state.max_pace_delay - (now - self._since)
         if turn.release - now > left or left <= 0:
             raise self._refuse(holder, now)

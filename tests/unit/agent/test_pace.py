@@ -179,6 +179,14 @@ def test_a_request_waits_for_its_turn_or_is_refused():
     assert caught.value.url == URL
 
 
+def test_until_when_others_are_in_flight_is_unknown():
+    courtesy = Courtesy(concurrency=1, wait=0, clock=lambda: NOW)
+    assert courtesy.attempt("GET", URL).wait() is None
+    with pytest.raises(RetryLater) as caught:
+        courtesy.attempt("GET", URL).wait()
+    assert (caught.value.reason, caught.value.release_time) == ("pace", NOW + 1)
+
+
 def test_a_held_request_leaves_the_queue():
     now = [NOW]
     courtesy = Courtesy(concurrency=1, wait=100, clock=lambda: now[0], policy=Policy.draft())
