@@ -18,7 +18,7 @@ URL = "https://example.com/page"
 
 def block(beginning: str) -> str:
     """Return the program of the how-to that begins with this."""
-    page = blocks(ROOT / "docs/how-to/be-a-polite-agent.md")
+    page = blocks(ROOT / "docs/how-to/be-polite-with-other-libraries.md")
     (found,) = [text for _, text in page if text.startswith(beginning)]
     return found
 
