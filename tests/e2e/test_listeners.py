@@ -163,18 +163,6 @@ def test_unix_socket_has_its_mode_and_is_removed_at_the_end(site: Site, workers:
     assert not path.exists()
 
 
-def test_star_listens_at_both_families_and_an_address_in_use_is_named(site: Site) -> None:
-    with programs.gate(site.folder, "--origin", site.origin, "--rule", "1/s", "--listen", "*:0") as running:
-        assert len(found := ports(running)) == 3
-        for host in ("127.0.0.1", "[::1]"):
-            assert site.curl(f"http://{host}:{found[1]}/") == "ok\n"
-        used = f"127.0.0.1:{running.port}"
-        with site.serve(f'[[listener]]\naddress = "127.0.0.1:0"\n[[listener]]\naddress = "{used}"') as second:
-            assert second.process.wait(PATIENCE) == 2
-            assert f"{used} is taken by another program" in second.said()
-            assert second.said().endswith("with listener[1].address\n")
-
-
 HAPROXY = """
 defaults
   mode {mode}

@@ -145,10 +145,6 @@ class TestHttpxInAsyncio(TestHttpx2InAsyncio):
     library = httpx
 
 
-class TestHttpxInTrio(TestHttpx2InTrio):
-    library = httpx
-
-
 def test_a_wait_counts_for_no_timeout_and_uses_no_connection(origin, library, run):
     origin.say("/held", Answer(503, {"Retry-After": "1"}), 200)
 

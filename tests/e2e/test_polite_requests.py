@@ -63,13 +63,6 @@ class TestLaws(polite_laws.Laws):
             yield Client(session)
 
 
-class TestLawsWithAnAdapterBehind(TestLaws):
-    @contextmanager
-    def client(self, courtesy):
-        with session_with(Adapter(courtesy, requests.adapters.HTTPAdapter(pool_maxsize=100))) as session:
-            yield Client(session)
-
-
 def test_retries_by_status_are_made_by_the_courtesy_not_urllib3(origin):
     origin.say("/", Answer(503, {"Retry-After": "1"}), 200)
     with session_with(Adapter(frozen(), max_retries=3)) as session:

@@ -90,23 +90,8 @@ def url(server):
     return f"redis://127.0.0.1:{server.port}"
 
 
-@pytest.fixture(params=["server", "sentinel", "cluster"])
-def store(request, tmp_path):
-    """The URL of each kind of store."""
-    (tmp_path / "store").mkdir()
-    if request.param == "server":
-        with servers.redis(tmp_path / "store") as running:
-            yield url(running)
-    elif request.param == "sentinel":
-        with servers.redis_sentinel(tmp_path / "store") as (sentinel, _):
-            yield f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
-    else:
-        with servers.redis_cluster(tmp_path / "store") as nodes:
-            yield f"redis+cluster://127.0.0.1:{nodes[1].port}"
-
-
-def test_any_master_may_take_any_message(store, start):
-    peers = [start(store) for _ in range(2)]
+def test_any_master_may_take_any_message(server, start):
+    peers = [start(url(server)) for _ in range(2)]
     for index in range(5):
         peers[index % 2].accept()
         peers[index % 2].until(shared=index // 2 + 1)

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from lab.chance import Chance
-from lab.events.service import Service, exponential
+from lab.events.service import Service
 
 DRAWS = 20_000
 
@@ -27,22 +27,7 @@ def test_each_distribution_has_its_mean_and_deviation(service, deviation):
     assert math.sqrt(math.fsum((time - mean) ** 2 for time in times) / DRAWS) == pytest.approx(deviation, rel=0.1)
 
 
-def test_a_bimodal_time_is_fast_or_slow():
-    draws = iter([0.0, 0.24, 0.25, 0.99])
-    following = Service(kind="bimodal", mean=1.0, slow_share=0.25, slow_factor=5.0).sampler(lambda: next(draws))
-    assert [following() for _ in range(4)] == [2.5, 2.5, 0.5, 0.5]
-
-
-def test_the_median_of_a_lognormal_time():
-    following = Service(kind="lognormal", mean=1.0, sigma=1.0).sampler(lambda: 0.5)
-    assert following() == pytest.approx(math.exp(-0.5))
-
-
 @pytest.mark.parametrize("draw", [0.0, 1.0 - 2.0**-53])
 @pytest.mark.parametrize("kind", ["exponential", "lognormal"])
 def test_the_extreme_draws_give_finite_times(kind, draw):
     assert 0.0 <= Service(kind=kind).sampler(lambda: draw)() < math.inf
-
-
-def test_exponential():
-    assert exponential(2.0, lambda: 1 - math.exp(-1)) == pytest.approx(2.0)

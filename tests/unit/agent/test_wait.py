@@ -134,13 +134,6 @@ def test_waits_in_trio_need_no_threads():
     assert threads == [before]
 
 
-def test_a_fetch_that_ends_after_trio_raises_nothing(caplog):
-    finished: Future[None] = Future()
-    trio.run(FetchWait(finished, 0.01).settle)
-    finished.set_result(None)
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize("status", [500, 503, 509])
 @pytest.mark.parametrize(
     ("retries", "shortest", "longest"), [(0, 0.5, 1.0), (1, 1.0, 2.0), (2, 2.0, 4.0), (10, 512.0, 1024.0)]

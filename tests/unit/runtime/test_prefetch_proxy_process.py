@@ -31,10 +31,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_defaults_are_valid():
-    check_proxy(Proxy())
-
-
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -88,14 +84,6 @@ def test_advice_ca_replaces_the_usual_authorities(folder):
     assert advice_tls_context(Proxy()) is not context
 
 
-def test_keys_of_all_files_are_valid(folder):
-    keys = [new_key(entropy=lambda count, at=at: bytes([at]) * count) for at in (1, 2)]
-    for name, key in zip("ab", keys, strict=True):
-        (folder / name).write_bytes(write_keys([key]))
-    assert [key.key_id for key in read_token_keys(Proxy(token_keys=("a", "b")))] == [key.key_id for key in keys]
-    assert read_token_keys(Proxy()) == ()
-
-
 def test_contradicting_key_files_are_refused(folder):
     for name, most in (("a", 60), ("b", 120)):
         key = new_key(entropy=bytes, max_ttl=most)
@@ -127,11 +115,6 @@ def test_certificate_has_local_names_and_one_more_and_is_deleted(host, name):
     assert {"localhost", "127.0.0.1", "::1"} <= set(found)
     assert len(found) == len(set(found))
     assert not Path(key).parent.exists()
-
-
-def test_each_certificate_is_new():
-    with self_signed("a") as (cert, _), self_signed("a") as (other, _):
-        assert Path(cert).read_bytes() != Path(other).read_bytes()
 
 
 def test_without_cryptography_the_extra_is_named(monkeypatch):

@@ -1,9 +1,6 @@
-import pytest
-
 from headgate.bundle import open_bundle
 from headgate.bundle.reader import Bundle
 from headgate.cli.bundle.output import iterate_responses
-from headgate.errors import HeadgateError
 from tests.malformed import parts
 
 LONG = parts.response(parts.header_map({b":status": b"200", b"content-type": b"text/plain", b"x": b"y" * 500_000}))
@@ -26,15 +23,3 @@ def test_shared_response_is_loaded_once(tmp_path, monkeypatch):
         found = list(iterate_responses(bundle))
         assert (len(found), len(loaded), {head.status for _, _, _, head in found}) == (1_000, 1, {200})
         assert len({url for url, _, _, _ in found}) == 1_000
-
-
-@pytest.mark.parametrize("command", ["list", "extract"])
-def test_reading_of_overlapping_headers_is_limited(run, tmp_path, command):
-    # Each location ends where no payload does: its headers are read before that is known (3.4 step 11).
-    path = overlapping(tmp_path, range(len(LONG) - 200, len(LONG)))
-    with open_bundle(path) as bundle, pytest.raises(HeadgateError, match="the responses overlap"):
-        list(iterate_responses(bundle))
-    flags = ("--output", tmp_path / "out") if command == "extract" else ()
-    result = run(command, path, *flags)
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert path.stat().st_size < 2 * len(LONG)

@@ -247,23 +247,6 @@ def test_longest_delay_is_limited(tmp_path):
         Plane(tmp_path, max_delay=40.5)
 
 
-def test_a_delay_has_one_connection(tmp_path):
-    plane = Plane(tmp_path)
-
-    async def check(plane):
-        plane.hold(0.3)
-        uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
-        delay = head(target=uri)
-        first = asyncio.create_task(plane.ask(delay))
-        await asyncio.sleep(0.05)
-        assert await plane.ask(delay) == ACCEPTED  # nginx does not do this; at worst, it accepts the request too early
-        assert not first.done()
-        assert plane.plane.details()["delayed"] == 1
-        assert await first == ACCEPTED
-
-    run(check, plane)
-
-
 def test_close_accepts_delayed_requests_and_removes_the_socket(tmp_path):
     plane = Plane(tmp_path)
 
@@ -281,21 +264,6 @@ def test_close_accepts_delayed_requests_and_removes_the_socket(tmp_path):
 
     asyncio.run(check())
     assert not (tmp_path / "s").exists()
-
-
-def test_a_head_may_come_in_pieces(tmp_path):
-    plane = Plane(tmp_path)
-
-    async def check(plane):
-        reader, writer = await plane.connect()
-        for number in range(len(head())):
-            writer.write(head()[number : number + 1])
-            await writer.drain()
-            await asyncio.sleep(0)
-        assert await reader.readuntil(b"\r\n\r\n") == ACCEPTED
-        assert await plane.ask(head(), (reader, writer)) == ACCEPTED
-
-    run(check, plane)
 
 
 @pytest.mark.parametrize("data", [head() * 2, head() + b"x"])
