@@ -160,7 +160,6 @@ def test_a_pattern_that_is_not_linear_is_found(pattern: Any, method: str) -> Non
 
 
 _REQUEST = b"GET / HTTP/1.1\r\n"
-_RESPONSE = b"HTTP/1.1 200 "
 _CHUNKS = b"1;" + b" " * 200 + b"\r\nx\r\n"
 
 

@@ -22,10 +22,6 @@ from headgate.proxy.sockets import Address
 PORT = 8443
 
 
-def none_is_local(address: Address) -> bool:
-    return False
-
-
 def rules(*allowed: str, listeners: tuple[str, ...] = (), local: tuple[str, ...] = ()) -> AddressRules:
     here = {ip_address(each) for each in local}
     return AddressRules(
