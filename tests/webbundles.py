@@ -10,7 +10,7 @@ from headgate.bundle.layout import BundleSpec
 SITE = "https://site.example"
 PAGE = b"<!doctype html><title>Home</title>"
 HTML = {"content-type": "text/html"}
-BIG = b"".join(b"%015d\n" % number for number in range(262_144))
+BIG = b"".join(map(b"%015d\n".__mod__, range(262_144)))
 """4 MiB without repeated lines."""
 
 

@@ -72,3 +72,13 @@ def test_folder_that_cannot_be_created_is_an_error(run, tmp_path):
     said = run("-o", tmp_path / "file" / "folder")
     assert said.code == 2
     assert "cannot be created: Not a directory" in said.err
+
+
+def test_output_explains_the_files_and_the_next_commands(run, tmp_path):
+    said = run("-o", tmp_path)
+    key, text = read_public_key(str(tmp_path / "public.key")), said.out.decode()
+    assert f"{tmp_path}/secret.key: the secret key" in text
+    assert f"{tmp_path}/public.key: the public key {key.decode()}" in text
+    assert f"headgate master --curve-key {tmp_path}/secret.key --curve-allow allowed.keys" in text
+    assert f"headgate serve --curve-key {tmp_path}/secret.key --curve-server" in text
+    assert read_key_pair(str(tmp_path / "secret.key")).secret.decode() not in text

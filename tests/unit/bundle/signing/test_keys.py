@@ -42,7 +42,7 @@ def test_encrypted_key_needs_its_passphrase() -> None:
         (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "cannot be read"),
         (b"-----BEGIN PRIVATE KEY-----\n", "cannot be read"),
         (signers.pem(signers.p384()), "on the curve secp384r1; only Ed25519 and P-256"),
-        (signers.pem(rsa.generate_private_key(65537, 2048)), "of the kind RSA; only Ed25519 and P-256"),
+        (signers.pem(rsa.generate_private_key(65537, 1024)), "of the kind RSA; only Ed25519 and P-256"),
     ],
 )
 def test_other_kinds_of_keys_are_refused(content: bytes, words: str) -> None:

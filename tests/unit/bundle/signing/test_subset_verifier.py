@@ -121,7 +121,7 @@ def test_each_invalid_subset_has_its_reason() -> None:
             {},
         ),
         (Reason.NOT_P256, signers.certificate(key=signers.p384()), {}),
-        (Reason.NOT_P256, signers.certificate(key=rsa.generate_private_key(65537, 2048)), {}),
+        (Reason.NOT_P256, signers.certificate(key=rsa.generate_private_key(65537, 1024)), {}),
     ],
 )
 def test_each_invalid_certificate_has_its_reason(reason: Reason, certificate: Any, changes: dict[str, Any]) -> None:
