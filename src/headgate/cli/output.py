@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, AnyStr, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -13,7 +13,6 @@ from headgate.errors import ConfigurationError, reason_of
 Advance = Callable[[int], None]
 """Advances a progress bar by an amount."""
 
-_BATCH_SIZE: Final = 16 * 1024
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _MAX_COLUMN: Final = 60
 _CLEAR_LINE: Final = "\r\x1b[K"
@@ -34,26 +33,6 @@ def print_json(value: Any) -> None:
 def print_bytes(content: bytes) -> None:
     """Print bytes unchanged."""
     sys.stdout.buffer.write(content)
-
-
-def print_in_batches(lines: Iterable[AnyStr], write: Callable[[AnyStr], object], *, size: int = _BATCH_SIZE) -> None:
-    """Pass lines to `write` in batches of about `size`, which is faster than line by line.
-
-    If `lines` raises, the lines before are written first.
-    """
-    batch: list[AnyStr] = []
-    length = 0
-    try:
-        for line in lines:
-            batch.append(line)
-            length += len(line)
-            if length >= size:
-                write(line[:0].join(batch))
-                batch.clear()
-                length = 0
-    finally:
-        if batch:
-            write(batch[0][:0].join(batch))
 
 
 def printable(text: str) -> str:
@@ -88,8 +67,8 @@ def format_size(count: int) -> str:
 
 
 def style(text: str, **styles: Any) -> str:
-    """Style `text` unless NO_COLOR is set; `click.echo` removes the style if the output is not a terminal."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, **styles)
+    """Style `text` for a terminal, unless NO_COLOR is set."""
+    return click.style(text, **styles) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.cli.output import format_size, print_in_batches
+from headgate.cli.output import format_size
 
 
 @pytest.mark.parametrize(
@@ -21,25 +21,3 @@ from headgate.cli.output import format_size, print_in_batches
 )
 def test_sizes_have_four_digits_at_most(count, text):
     assert format_size(count) == text
-
-
-def test_a_batch_is_written_when_it_has_the_size():
-    shown = []
-    print_in_batches(iter(["a\n", "b\n", "c" * 10 + "\n", "d\n"]), shown.append, size=4)
-    assert shown == ["a\nb\n", "c" * 10 + "\n", "d\n"]
-    shown.clear()
-    print_in_batches(iter(["a\n", "b\n"]), shown.append, size=0)
-    assert shown == ["a\n", "b\n"]
-    print_in_batches(iter(()), shown.append)
-    assert len(shown) == 2
-
-
-def test_lines_before_an_exception_are_written():
-    def failing():
-        yield "a\n"
-        raise ZeroDivisionError
-
-    shown = []
-    with pytest.raises(ZeroDivisionError):
-        print_in_batches(failing(), shown.append)
-    assert shown == ["a\n"]

@@ -3,9 +3,10 @@
 `list` prints the line of a response as soon as it is read.
 """
 
+import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, AnyStr, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -17,7 +18,6 @@ from headgate.cli.output import (
     format_size,
     json_line,
     print_bytes,
-    print_in_batches,
     print_json,
     printable,
     report_read_errors,
@@ -119,18 +119,19 @@ def list_responses(*, source: BundleSource, as_json: bool, digest: bool) -> None
     headgate bundle list site.wbn
     headgate bundle list --json --digest site.wbn | jq -r 'select(.error).url'
     """
-    batch = {"size": 0} if digest else {}  # a digest may take a while, so each line is printed at once
     with source.opened(as_json=as_json) as bundle:
         if digest:
             from headgate.bundle.reader import reject_overlapping_responses
 
             reject_overlapping_responses(bundle)
         listing = _Listing(bundle, _hasher(bundle) if digest else None)
-        if as_json:
-            print_in_batches(listing.lines(listing.json_line), print_bytes, **batch)
-        else:
+        if not as_json:
             click.echo(style(_row("status", "size", "type", "URL", "sha256" if digest else None), bold=True))
-            print_in_batches(listing.lines(listing.row), partial(click.echo, nl=False), **batch)
+        write: Callable[[Any], object] = print_bytes if as_json else sys.stdout.write
+        for line in listing.lines(as_json=as_json):
+            write(line)
+            if digest:  # it may take a while
+                sys.stdout.flush()
     if not as_json:
         responses, payloads = format_count(listing.total, "response"), format_size(listing.size)
         click.echo(f"{responses}, {listing.refused} refused, {payloads} of payloads", err=True)
@@ -147,7 +148,7 @@ class _Listing:
         self._limit = OutputLimit(bundle.size)
         self._hasher = hasher
 
-    def lines(self, line_of: "Callable[[_Found], AnyStr]") -> Iterator[AnyStr]:
+    def lines(self, *, as_json: bool) -> Iterator[str | bytes]:
         """Yield the line of each response."""
         for found in self._responses:
             self.total += 1
@@ -155,7 +156,7 @@ class _Listing:
                 self.refused += 1
             else:
                 self.size += found[3].payload.length
-            yield self._limit.take(line_of(found))
+            yield self._limit.take(self.json_line(found)) if as_json else self._limit.take(self.row(found))
 
     def json_line(self, found: "_Found") -> bytes:
         """Return a JSON object; that of a malformed response has the error and its offset."""
