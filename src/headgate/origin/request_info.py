@@ -135,12 +135,14 @@ def plain_path(path: bytes) -> bytes:
     """Return `path` as origins understand it: percent-decoded, without parameters, dot segments or doubled slashes.
 
     `/%61pi`, `//api` and `/x/../api` reach the resource that `/api` reaches, so they must meet the same rule. Servlet
-    containers remove the parameters of a segment first: there, `/x/..;/api` does, too.
+    containers remove the parameters of a segment first: there, `/x/..;/api` does, too. Servers on Windows take a
+    backslash for a slash.
     """
     if b";" in path:
         path = _PARAMETERS.sub(b"", path)
     if b"%" in path:
         path = unquote_to_bytes(path)
+    path = path.replace(b"\\", b"/")
     if b"//" not in path and b"/." not in path:
         return path
     kept: list[bytes] = []

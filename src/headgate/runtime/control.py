@@ -250,7 +250,7 @@ async def _ask(server: Server, name: str, **arguments: Any) -> list[Any]:
 
 def _seconds(text: str) -> float:
     with suppress(ValueError):
-        if 0 < float(text) <= _MAX_SECONDS:
+        if 0 < float(text.replace("_", "x")) <= _MAX_SECONDS:  # "5_0" would be 50
             return float(text)
     raise ConfigurationError(f"seconds must be a number of up to {_MAX_SECONDS:.0f}, got {text!r:.80}")
 

@@ -54,6 +54,8 @@ def test_a_first_route_without_conditions_names_the_only_domain() -> None:
         (b"/%ff", b"/\xff"),
         (b"/x/..;a=1/login;b/c", b"/login/c"),
         (b"/x/%2e%2e;/login", b"/login"),
+        (b"/x/..\\login", b"/login"),
+        (b"/x%5c..%5clogin", b"/login"),
         (b"*", b"*"),
         (b"", b""),
     ],

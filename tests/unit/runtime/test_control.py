@@ -126,6 +126,7 @@ def test_an_ipv6_address_means_its_network():
     [
         ("hold", {"identifier": "a", "seconds": "0"}, "seconds must be a number"),
         ("hold", {"identifier": "a", "seconds": "nan"}, "seconds must be a number"),
+        ("hold", {"identifier": "a", "seconds": "5_0"}, "seconds must be a number"),
         ("hold", {"identifier": "a", "seconds": "1e9"}, "seconds must be a number"),
         ("hold", {"identifier": "192.0.2.0/24", "seconds": "1"}, "is a network"),
         ("hold", {"seconds": "1"}, "1 to 255 bytes"),

@@ -32,6 +32,8 @@ def gateway_problem(
     response = problem(status, HTTPStatus(status).phrase, detail, accept, default="problem", page=page)
     if status == 405:
         response.fields.append((b"allow", allow))  # 9110 15.5.6
+    if status == 503:  # a limit is reached, which lasts as long as a request
+        response.fields.append((b"retry-after", b"1"))
     return response
 
 

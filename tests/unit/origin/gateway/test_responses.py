@@ -84,6 +84,11 @@ def test_errors_are_problem_documents() -> None:
     assert dict(gateway_problem(405, "x", allow=b"GET").fields)[b"allow"] == b"GET"
 
 
+def test_a_limit_that_is_reached_says_when_to_return():
+    answers = {status: dict(gateway_problem(status, "the origins are busy").fields) for status in (502, 503)}
+    assert {status: fields.get(b"retry-after") for status, fields in answers.items()} == {502: None, 503: b"1"}
+
+
 CONTENT = b"".join(b"%07d\n" % number for number in range(100_000))
 
 
