@@ -5,7 +5,7 @@ response fields. The agent has 10,000 failing targets; half of its requests are 
 and half to targets that do not fail. The peer is tenacity as in its documentation: a decorated function around the same
 call, which is retried after the library's errors and after failures, at most five times, with exponential pauses. In a
 round the three take turns in fifty short passes, and the best pass of each counts, so that other programs on the
-machine do not. Requests for one URL have a row of their own.
+machine do not. Requests for one URL have a row of their own, and so have those with a pace.
 
 Checks before a time counts: every request has its own answer, exactly the failing targets are stored, and a held
 request is refused without a socket.
@@ -182,6 +182,8 @@ def run(rounds: int) -> list[Row]:
         requests = memory.prepare(range(FAILING - 50, FAILING + 50))
         answers = [send(request) for request in requests]
         verify(f"{name} gives every request its answer", right=answers == list(memory.answers.values()))
+    paced = Transport(Courtesy(rate="1000000/s burst 1000000"), memory).handle_request
+    with_pace = [added(memory, paced, peer, of_one)[0] for _ in range(rounds)]
     many, one = ([added(memory, ours, peer, chosen) for _ in range(rounds)] for chosen in (of_many, of_one))
     names = {url(number).partition("?")[0] for number in range(FAILING)}
     stored = [throttle.explain(name, now=time.time()).failures > 0 for name in names]
@@ -194,4 +196,6 @@ def run(rounds: int) -> list[Row]:
         rows.append(Row(f"CPU added to {what}", "tenacity", ratio, "≤", 0.4, context))
         context = f"best {min(mine for mine, _ in each):.2f} of {rounds} rounds"
         rows.append(Row(f"µs added to {what}", "none", mine, "≤", 4.0, context))
+    context = f"best {min(with_pace):.2f} of {rounds} rounds"
+    rows.append(Row("µs added with a pace", "none", median(with_pace), "≤", 8.0, context))
     return [*rows, refusal(rounds), *agent_comparison.run(rounds)]
