@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 _BRAND = "headgate"
 """The brand name of this program, unless another is given."""
@@ -34,34 +36,23 @@ class Parsed(click.ParamType[T], Generic[T]):
 
 def number(noun: str, minimum: float = 0.0, maximum: float = math.inf) -> Callable[[str], float]:
     """Return a parser of finite numbers from `minimum` to `maximum`, both included."""
-    expected = (
-        f"{noun} of at least {minimum:g}" if maximum == math.inf else f"{noun} from {minimum:g} to {maximum:,.12g}"
-    )
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (minimum <= value <= maximum and math.isfinite(value)):
-            raise ConfigurationError(f"must be {expected}, got {text!r}")
-        return value
-
-    return parse
+    return _limited(float, noun, minimum, maximum)
 
 
-def whole_number(minimum: int = 0, maximum: int | None = None) -> Callable[[str], int]:
+def whole_number(minimum: int = 0, maximum: float = math.inf) -> Callable[[str], int]:
     """Return a parser of whole numbers from `minimum` to `maximum`, both included."""
-    limits = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum:,}"
+    return _limited(int, "a whole number", minimum, maximum)
 
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum or (maximum is not None and value > maximum):
-            raise ConfigurationError(f"must be a whole number {limits}, got {text!r}")
-        return value
+
+def _limited(convert: Callable[[str], N], noun: str, minimum: float, maximum: float) -> Callable[[str], N]:
+    limits = f"of at least {minimum:g}" if maximum == math.inf else f"from {minimum:g} to {maximum:,.12g}"
+
+    def parse(text: str) -> N:
+        with suppress(ValueError):
+            value = convert(text)
+            if minimum <= value <= maximum and value < math.inf:
+                return value
+        raise ConfigurationError(f"must be {noun} {limits}, got {text!r}")
 
     return parse
 

@@ -158,9 +158,7 @@ def _source(
 
 def _default_primary(source: _Source, first: str, version: "Version") -> str | None:
     """Return the default primary URL; in b2 it must be in the bundle."""
-    if source.has_primary or version != "b2":
-        return source.primary_url or first
-    return None
+    return (source.primary_url or first) if source.has_primary or version != "b2" else None
 
 
 def _default_manifest(source: _Source, version: "Version") -> str | None:
