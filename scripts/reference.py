@@ -56,6 +56,8 @@ from lab.scenario import Scenario
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
 _NOTE = "This page is generated from the code.\n"
 _WIDTH = 100
+_KEYS = "{.keys}\n"
+"""The class of a table whose last column has a line of its own (docs/_static/site.css)."""
 Groups = list[tuple[str, type[msgspec.Struct]]]
 _PYTHON = {
     "headgate.agent": "Polite agents",
@@ -117,7 +119,14 @@ def commands(command: click.Command, name: str, parent: click.Context | None) ->
 
 def configuration() -> str:
     """Return a table of keys for each table of the file."""
-    return "\n".join(["# Configuration: headgate.toml\n", _NOTE, *_sections(Configuration, "")])
+    return "\n".join(
+        [
+            "# Configuration: headgate.toml\n",
+            _NOTE,
+            "Each key has its type, its default and its meaning.\n",
+            *_sections(Configuration, ""),
+        ]
+    )
 
 
 def _sections(table: type[msgspec.Struct], path: str) -> Iterator[str]:
@@ -125,7 +134,8 @@ def _sections(table: type[msgspec.Struct], path: str) -> Iterator[str]:
     fields = msgspec.structs.fields(table)
     inner = [field for field in fields if _table_of(field.type) is not None]
     if path:
-        yield f"## {path}\n\n{_paragraphs(table.__doc__)}\n\n| key | type | default | meaning |\n|---|---|---|---|"
+        yield f"## {path}\n\n{_paragraphs(table.__doc__)}\n"
+        yield f"{_KEYS}| key | type | default | meaning |\n|---|---|---|---|"
         for field in fields:
             if field not in inner:
                 default = "required" if field.default is msgspec.NODEFAULT else f"`{_toml(field.default)}`"
@@ -198,6 +208,7 @@ def metrics() -> str:
         "# Metrics\n",
         _NOTE,
         "Served at `/metrics` of the admin address, in the OpenMetrics or Prometheus format.\n",
+        "Each has its type, its labels and its meaning.\n",
         "A metric that several servers have stands under the first one: sidecars and masters have some of a gate's.\n",
     ]
     parts += ["## Every server\n", _metric_table(seen, server_metrics(ServerState()))]
@@ -225,7 +236,7 @@ def _zeros(groups: Groups) -> Counters:
 
 
 def _metric_table(seen: set[str], families: Iterator[Metric]) -> str:
-    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    rows = [f"{_KEYS}| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in families:
         if family.name in seen:
             continue
