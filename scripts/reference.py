@@ -55,7 +55,7 @@ from lab.scenario import Scenario
 
 FOLDER = Path(__file__).parents[1] / "build" / "reference"
 _NOTE = "This page is generated from the code.\n"
-_WIDTH = 100
+_WIDTH = 84
 _KEYS = "{.keys}\n"
 """The class of a table whose last column has a line of its own (docs/_static/site.css)."""
 Groups = list[tuple[str, type[msgspec.Struct]]]
