@@ -14,8 +14,9 @@ for program in nginx redis-server wrk curl wget node:nodejs npm openssl chromium
     fi
 done
 
-# The Lua module of nginx is a file, not a program.
+# A module of nginx is a file, not a program.
 [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ] || missing="$missing libnginx-mod-http-lua"
+[ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing="$missing libnginx-mod-stream"
 
 install_packages() {
     # Debian starts a service when it installs one, unless this file exits with 101.

@@ -54,14 +54,23 @@ def find_program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
+NGINX_MODULES = {"nginx-lua": LUA_MODULE, "nginx-stream": "ngx_stream_module.so"}
+
+
+def nginx_module(server: str) -> Path | None:
+    """Return the file of a module of nginx; None if it is missing."""
+    paths = (folder / NGINX_MODULES[server] for folder in MODULE_FOLDERS)
+    return next((path for path in paths if path.exists()), None)
+
+
 def is_present(server: str) -> bool:
     """Whether a server named in `@pytest.mark.needs` is installed.
 
-    "node-wbn" is the package wbn of Node.js, "nginx-lua" is nginx with its Lua module.
+    "node-wbn" is the package wbn of Node.js, "nginx-lua" and "nginx-stream" are nginx with one of its modules.
     """
     program, _, package = server.partition("-")
-    if server == "nginx-lua":
-        return find_program("nginx") is not None and any((folder / LUA_MODULE).exists() for folder in MODULE_FOLDERS)
+    if server in NGINX_MODULES:
+        return find_program("nginx") is not None and nginx_module(server) is not None
     if program == "node" and package:
         return find_program("node") is not None and (NODE_MODULES / package).is_dir()
     return find_program(server) is not None

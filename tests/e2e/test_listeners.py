@@ -16,7 +16,7 @@ import trustme
 
 from tests.e2e import programs
 from tests.e2e.programs import PATIENCE, Program, headgate, refused
-from tests.servers import find_program, free_port, wait_for
+from tests.servers import find_program, free_port, nginx_module, wait_for
 
 DOMAIN = '[[domain]]\nname = "default"\npath_prefix = "/limited"\nrules = ["2/h burst 2"]\n'
 
@@ -177,18 +177,38 @@ backend gate
 """
 
 
-@pytest.mark.needs("haproxy")
-@pytest.mark.parametrize("option", ["send-proxy", "send-proxy-v2"])
+NGINX = """
+load_module {module}; daemon off; pid nginx.pid; error_log stderr; events {{}}
+stream {{ server {{
+  listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{gate}; proxy_protocol on; proxy_bind 127.0.0.2;
+}} }}
+"""
+HAPROXY_SENDS = pytest.mark.needs("haproxy")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param("send-proxy", marks=HAPROXY_SENDS),
+        pytest.param("send-proxy-v2", marks=HAPROXY_SENDS),
+        pytest.param("nginx", marks=pytest.mark.needs("nginx-stream")),
+    ],
+)
 @pytest.mark.parametrize("tls", ["false", "true"])
-def test_haproxy_names_its_clients(site: Site, option: str, tls: str) -> None:
+def test_haproxy_and_nginx_name_their_clients(site: Site, option: str, tls: str) -> None:
     site.issue("one", "localhost")
     listener = f'[[listener]]\naddress = "127.0.0.1:0"\nproxy_protocol = true\ntls = {tls}\n'
     certificate = '[[tls]]\ncert = "one.pem"\nkey = "one.key"\n' if tls == "true" else ""
-    port, program = free_port(), find_program("haproxy") or "haproxy"
+    port = free_port()
     with site.serve(listener + certificate, 'trusted_proxies = ["127.0.0.2"]\nmax_delay = 0') as running:
         mode = "tcp" if tls == "true" else "http"
-        (site.folder / "haproxy.cfg").write_text(HAPROXY.format(mode=mode, port=port, gate=running.port, option=option))
-        process = subprocess.Popen([program, "-db", "-f", str(site.folder / "haproxy.cfg")], stderr=subprocess.DEVNULL)
+        text = HAPROXY.format(mode=mode, port=port, gate=running.port, option=option)
+        command = [find_program("haproxy") or "haproxy", "-db", "-f", str(site.folder / "sender.conf")]
+        if option == "nginx":
+            text = NGINX.format(module=nginx_module("nginx-stream"), port=port, gate=running.port)
+            command = [find_program("nginx") or "nginx", "-p", str(site.folder), "-c", "sender.conf"]
+        (site.folder / "sender.conf").write_text(text)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             wait_for(port, process)
             for host in ("127.0.0.1", "127.0.0.3"):  # each client has its own burst
@@ -199,5 +219,5 @@ def test_haproxy_names_its_clients(site: Site, option: str, tls: str) -> None:
             refusals = {key: value for key, value in running.metrics().items() if "proxy_headers_refused_total" in key}
             assert {key.split()[1]: value for key, value in refusals.items() if value}.keys() == {"untrusted"}
         finally:
-            process.kill()
+            process.terminate()  # a worker of nginx outlives one that is killed
             process.wait(PATIENCE)
