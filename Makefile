@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: help run demo test test-deep venv servers lint fuzz soak bench lock docs reference man conformance evidence vendor
+.PHONY: help run demo test test-deep venv servers lint fuzz soak bench lock docs reference man conformance evidence screenshots vendor
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -70,6 +70,9 @@ evidence: $(STAMP) ## run what docs/evidence.md cites, print its tables and draw
 	@$(BIN)/python -m bench.concurrency_laws
 	@$(BIN)/python -m bench.simulated_gate
 	@$(BIN)/python -m lab.figures
+
+screenshots: $(STAMP) ## take the pictures of the dashboard, docs/pictures/dashboard-*.png (three minutes, needs chromium)
+	@$(BIN)/python -m scripts.screenshots
 
 vendor: ## fetch the JavaScript library of the dashboard again, and check its digest
 	@sh scripts/vendor.sh

@@ -47,7 +47,7 @@ class Proxy(ConfigSection, frozen=True):
     brand: Annotated[str, Format("NAME")] = "headgate"
     """Product name matched against traffic advice, before "prefetch-proxy" and "*"; also the User-Agent."""
     admin: ListenOrNone = ""
-    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+    """Address that serves the dashboard at /, /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Worker processes; per-client limits apply per worker. The listener, `max_tunnels`, the advice cache and the used
     tokens are shared."""

@@ -214,7 +214,7 @@ class Gate(ConfigSection, frozen=True):
     """URL of the origin to forward to: http://HOST:PORT, https://HOST:PORT or unix:/path. Several URLs share the
     requests; [[origin]] has more settings of each."""
     admin: ListenOrNone = "127.0.0.1:8090"
-    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+    """Address that serves the dashboard at /, /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Worker processes; they share one listener and one master."""
     identify: Annotated[str, Format("METHOD")] = "client-address"
@@ -440,7 +440,7 @@ class Bus(ConfigSection, frozen=True):
     snapshot_interval: Annotated[float, Meta(ge=0.1, le=86_400), Format("SECONDS")] = 10.0
     """Seconds between two snapshots; a last one is saved after SIGTERM."""
     admin: ListenOrNone = ""
-    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+    """Address that serves the dashboard at /, /livez, /readyz, /metrics and /api/state. Empty disables it."""
     curve_key: File = ""
     """File with the secret key of this master (`headgate keys new`); gatekeepers then connect by CURVE only. Needs
     `curve_allow`."""
@@ -464,7 +464,7 @@ class Router(ConfigSection, frozen=True):
     follows from the addresses as written, so write them the same in all routers; their order has no effect. SIGHUP
     reloads them."""
     admin: ListenOrNone = ""
-    """Address that serves /livez, /readyz, /metrics and /api/state. Empty disables it."""
+    """Address that serves the dashboard at /, /livez, /readyz, /metrics and /api/state. Empty disables it."""
     curve_key: File = ""
     """File with the secret key of this router (`headgate keys new`), for gatekeepers, masters or both."""
     curve_allow: File = ""
@@ -549,8 +549,8 @@ class AdminSection(ConfigSection, frozen=True):
     hosts: tuple[Annotated[str, Format("HOST")], ...] = ()
     """Names that an admin listener on a loopback address answers to, in addition to loopback names."""
     control: bool = False
-    """Answer `headgate ctl`: show why requests were refused, hold and release clients, change modes, drain. A gate then
-    keeps its last 1,000 refused and 1,000 other requests in each process."""
+    """Answer `headgate ctl`, and the dashboard if there is a token: show why requests were refused, hold and release
+    clients, change modes, drain. A gate then keeps its last 1,000 refused and 1,000 other requests in each process."""
     token: File = ""
     """File with a token of at least 16 characters that `headgate ctl` must send; read for each request. Empty: without
     one, from loopback addresses only."""

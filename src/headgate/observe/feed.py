@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import nlargest
+from operator import add, sub
 from platform import node
 from typing import Any, Final, Protocol
 
@@ -205,7 +206,8 @@ def _minus(new: Any, old: Any) -> Any:
     if isinstance(new, dict):
         return {name: _minus(value, old.get(name)) for name, value in new.items()}
     if isinstance(new, list):
-        return list(map(_minus, new, old))
+        # Most rows of a large table have not changed.
+        return [max(0, grown) for grown in map(sub, new, old)] if new != old else [0] * len(new)
     return max(0, new - old)
 
 
@@ -215,4 +217,4 @@ def _plus(one: Any, other: Any) -> Any:
         return other
     if isinstance(other, dict):
         return one | {name: _plus(one.get(name), value) for name, value in other.items()}
-    return list(map(_plus, one, other)) if isinstance(other, list) else one + other
+    return list(map(add, one, other)) if isinstance(other, list) else one + other

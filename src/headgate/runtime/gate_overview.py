@@ -123,8 +123,10 @@ def gate_overview(
 
 def _refused_request(record: RequestRecord, shown: Callable[[bytes], str | None]) -> dict[str, Any]:
     request, accounting = record.request, record.accounting
-    texts = (b"", b"") if request is None else (request.method, request.path)
-    method, path = (text[:_MAX_TEXT].decode("utf-8", "backslashreplace") for text in texts)
+    method, path = (
+        text[:_MAX_TEXT].decode("utf-8", "backslashreplace")
+        for text in ((b"", b"") if request is None else (request.method, request.path))
+    )
     return {
         "time": round(record.received, 3),
         "id": record.request_id.decode("latin-1"),

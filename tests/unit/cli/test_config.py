@@ -169,7 +169,7 @@ def test_help_is_the_first_sentence_of_the_docstring_with_the_default():
     assert helps["unreachable_hold"].endswith("unless a Retry-After says otherwise.  [default: 60]")
     assert helps["allow_hosts"] == "Allow only this host and its subdomains; repeatable."
     assert helps["listen"].endswith("on IPv4 and IPv6.  [default: 127.0.0.1:8443]")
-    assert helps["admin"] == "Address that serves /livez, /readyz, /metrics and /api/state."
+    assert helps["admin"] == "Address that serves the dashboard at /, /livez, /readyz, /metrics and /api/state."
     assert helps["log_client"] == "Include client addresses in the log."
 
 

@@ -3,13 +3,21 @@
 import asyncio
 import hashlib
 import json
+import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from headgate.config import Configuration
+from headgate.config.tree import LogSection
 from headgate.observe import feed as feed_module
 from headgate.observe.admin import AdminApplication
 from headgate.observe.feed import Feed, Sample
+from headgate.runtime.access_log import identifier_namer
 from headgate.runtime.asgi_server import AsgiLimits, AsgiServer
+from headgate.runtime.gate_overview import gate_overview
 from headgate.runtime.lifecycle import Server
 
 VENDOR = Path(feed_module.__file__).parent / "dashboard" / "vendor"
@@ -193,6 +201,37 @@ async def test_pages_of_other_sites_take_no_stream():
             reader, writer = await stream(port, f"Sec-Fetch-Site: {site}\r\n".encode())
             assert (await reader.readline()).startswith(b"HTTP/1.1 %d " % status)
             writer.close()
+
+
+def details(process, *, release, up, failed, identifier="192.0.2.1"):
+    """Return what one process of a gate adds to the overview."""
+    return {
+        "held": [(release, "a", identifier)],
+        "holds": {"a": process},
+        "refused": [{"time": process, "id": str(process)}],
+        "origins": [("origin:80", failed, "timeout" if failed else "", process)],
+        "masters": {"127.0.0.1:1": up},
+    }
+
+
+def test_the_overview_of_a_gate_is_that_of_all_its_processes():
+    domain = {"name": "a", "rules": ["1/s"], "mode": "shadow"}
+    tree = msgspec.convert({"gate": {"master": "127.0.0.1:1"}, "domain": [domain]}, Configuration)
+    answers = [details(1, release=9.0, up=True, failed=True), details(2, release=8.0, up=False, failed=False)]
+    answers.append(details(3, release=7.0, up=True, failed=False, identifier=""))
+    shown = gate_overview(tree, {"domains": {"rows": {"a": [1, 0, 0, 0]}}}, answers, ())
+    assert shown["domains"]["a"] | {"holds": 3, "rules": ("1/s",), "mode": "shadow"} == shown["domains"]["a"]
+    assert [(one["identifier"], one["release"]) for one in shown["held"]] == [("192.0.2.1", 9.0), (None, 7.0)]
+    assert [one["id"] for one in shown["refused"]] == ["3", "2", "1"]
+    assert shown["origins"] == {"origin:80": {"failed": True, "failure": "timeout", "in_flight": 6}}
+    assert shown["masters"] == {"127.0.0.1:1": False}
+
+
+@pytest.mark.parametrize(("identifiers", "pattern"), [("plain", "192.0.2.1"), ("hashed", "[0-9a-f]{16}"), ("off", "")])
+def test_identifiers_are_shown_as_the_log_section_says(identifiers, pattern):
+    shown = identifier_namer(LogSection(identifiers=identifiers), b"k" * 16)
+    assert re.fullmatch(pattern, shown(b"192.0.2.1") or "")
+    assert re.fullmatch(pattern.replace("192.0.2.1", "sha256:[0-9a-f]{16}"), shown(b"authorization=secret") or "")
 
 
 def test_the_vendored_library_is_the_one_that_was_checked():

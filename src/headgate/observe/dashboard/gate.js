@@ -37,7 +37,7 @@ function thisGate(series, now) {
     [lag > 1, "warn", `verdicts wait ${duration(lag)} for a master`],
   ];
   return card("this gate", checks, {
-    "Added wait, p99": duration(series.quantile("wait_seconds", 0.99, RECENT, series.length, "seconds")),
+    "Wait, p99": duration(series.quantile("wait_seconds", 0.99, RECENT, series.length, "seconds")),
     "In flight": limit ? `${inFlight} of ${number(limit)}` : inFlight,
     Waiting: number(series.value("queued") + series.value("delayed_now")),
     Connections: number(series.value("connections")),
@@ -65,7 +65,7 @@ function origin(series, now) {
     [median > 0.1 && median > 3 * usual, "warn", `it takes ${duration(median)}, usually ${duration(usual)}`],
   ];
   const latency = {
-    "Answers, p50": duration(median),
+    "Answer, p50": duration(median),
     p99: duration(series.quantile("upstream_seconds", 0.99, RECENT)),
   };
   const counts = { "5xx": percent(classes[4], all), Failures: number(failures) };
