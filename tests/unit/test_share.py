@@ -115,7 +115,7 @@ def test_each_command_is_one_of_headgate(where, words, capsys):
 @pytest.mark.parametrize(
     "text",
     [
-        (SHARE / "container/headgate.toml").read_text(),
+        (SHARE / "container/etc/headgate.toml").read_text(),
         *(one["data"]["headgate.toml"] for one in OBJECTS if "data" in one),
     ],
 )
@@ -153,7 +153,7 @@ def test_compose_follows_its_schema_and_its_names_agree():
         pytest.skip("make servers installs the schema")
     jsonschema.Draft7Validator(json.loads(schema.read_text())).validate(COMPOSE)
     services = COMPOSE["services"]
-    tree = parse((SHARE / "container/headgate.toml").read_text())
+    tree = parse((SHARE / "container/etc/headgate.toml").read_text())
     assert {address.partition(":")[0] for address in tree.gate.masters} <= set(services)
     assert {network for one in services.values() for network in one["networks"]} == set(COMPOSE["networks"])
     assert {"gate-1", "gate-2", "master-1", "master-2", "redis"} <= set(services)
