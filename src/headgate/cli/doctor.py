@@ -191,7 +191,7 @@ def _listeners(tree: Configuration) -> Iterator[tuple[str, list[tuple[str, str]]
         addresses = [(f"{name}.listen", section.listen)] if hasattr(section, "listen") else []
         if name in {"master", "router"}:
             bus = Address.parse(section.listen)
-            addresses.append((f"{name}.listen", str(bus._replace(port=bus.port + 1 if bus.port else 0))))
+            addresses.append((f"{name}.listen (control)", str(bus._replace(port=bus.port + 1 if bus.port else 0))))
         if name == "master" and section.rlqs:
             addresses.append(("master.rlqs", section.rlqs))
         yield name, [*addresses, *_admin(section, name)], section.admin

@@ -93,6 +93,15 @@ def test_a_port_in_use_is_a_failure_unless_the_server_of_the_file_has_it(headgat
     assert "no answer: timed out" in found["port of gate.listen"][1]
 
 
+def test_the_next_port_of_a_bus_is_checked(headgate):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        code, found = diagnose(headgate, f'[router]\nlisten = "127.0.0.1:{port - 1}"\nmaster = "127.0.0.1:1"\n')
+    assert (code, found["port of router.listen (control)"][0]) == (1, "failed")
+    assert f"127.0.0.1:{port} is taken" in found["port of router.listen (control)"][1]
+
+
 def test_each_server_of_a_file_has_its_ports_checked(headgate):
     code, found = diagnose(
         headgate,
@@ -102,7 +111,14 @@ def test_each_server_of_a_file_has_its_ports_checked(headgate):
         '[gate]\norigin = "http://127.0.0.1:1"\nadmin = ""\n',
     )  # fmt: skip
     ports = {check.removeprefix("port of ") for check in found if check.startswith("port of ")}
-    assert ports == {"master.listen", "master.admin", "master.rlqs", "proxy.listen", "sidecar.admin"}
+    assert ports == {
+        "master.listen",
+        "master.listen (control)",
+        "master.admin",
+        "master.rlqs",
+        "proxy.listen",
+        "sidecar.admin",
+    }
     assert found["gate.listen"][:2] == ("failed", "the socket unix:/missing/a cannot be written")
     assert found["sidecar.master"][:2] == ("failed", "127.0.0.1:1: Connection refused")
     assert code == 1
@@ -125,10 +141,12 @@ def test_secret_files_are_for_few_eyes_and_logs_are_writable(headgate, folder):
     code, found = diagnose(
         headgate,
         GATE.format(0) + RULE + '[admin]\ntoken = "open.key"\n[master]\nsnapshot = "missing/state"\n'
-        '[proxy]\ntoken_keys = ["closed.key", "none.key"]\n[log]\naccess = "/missing/access.log"\n',
+        '[proxy]\ntoken_keys = ["closed.key", "none.key"]\n[log]\naccess = "/missing/access.log"\n'
+        'identifiers = "hashed"\nidentifiers_key = "closed.key"\n',
     )  # fmt: skip
     assert found["admin.token"][0] == "warning"
     assert found["admin.token"][2] == "use: chmod 600 open.key"
+    assert found["log.identifiers_key"][:2] == ("ok", "closed.key is readable")
     assert found["proxy.token_keys"][1] == "none.key: No such file or directory"
     assert found["log.access"][0] == found["master.snapshot"][0] == "failed"
     assert SECRET not in str(found)
