@@ -111,7 +111,7 @@ class AccessLog:
         self._is_scheduled = False
         self._format = _json if settings.format == "json" else _combined
         self._thousandths = self._second = 0
-        self._stamp = self._stamp_of_second = ""
+        self._stamp = self._date = ""
         self._name = identifier_namer(settings, key)
         self._is_plain = settings.identifiers == "plain"
         name = "standard output" if settings.access == "-" else settings.access
@@ -130,8 +130,7 @@ class AccessLog:
 
     def add(self, record: RequestRecord) -> None:
         """Log a completed request, unless it was served and is not in the sample."""
-        is_whole = self._sample >= 1 or record.reason not in SERVED or not 0 < record.status < 500
-        if not is_whole and random.random() >= self._sample:
+        if self._sample < 1 and record.reason in SERVED and 0 < record.status < 500 and random.random() >= self._sample:
             return
         self._records.append(record)
         if len(self._records) >= _MAX_BATCH:
@@ -164,13 +163,6 @@ class AccessLog:
         self._is_scheduled = False
         self.flush()
 
-    def _stamp_at(self, thousandths: int) -> None:
-        self._thousandths = thousandths
-        second, rest = divmod(thousandths, 1000)
-        if second != self._second:
-            self._second, self._stamp_of_second = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        self._stamp = f"{self._stamp_of_second}.{rest:03d}Z"
-
     def _to_lines(self, records: list[RequestRecord]) -> list[AccessLine]:
         # One loop with local names, and fields found without a regular expression: it is most of the cost of a line.
         name, trusted, is_plain = self._name, self._trusted, self._is_plain
@@ -179,7 +171,10 @@ class AccessLog:
             request, accounting, reason = record.request, record.accounting, record.reason
             first_byte, wait, client = record.upstream_first_byte, record.wait, record.client
             if (thousandths := int(record.received * 1000)) != self._thousandths:
-                self._stamp_at(thousandths)
+                second, rest = divmod(thousandths, 1000)
+                if second != self._second:
+                    self._second, self._date = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+                self._thousandths, self._stamp = thousandths, f"{self._date}.{rest:03d}Z"
             method = host = path = protocol = agent = referer = verdict = identifier = domain = None
             if accounting is not None:
                 identifier, domain = name(accounting.identifier), accounting.domain

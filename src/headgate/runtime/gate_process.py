@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,7 +34,7 @@ from headgate.observe.state import OriginState, identifier_digest, identifier_te
 from headgate.origin.gateway import Gateway, GatewayPolicy
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.origins import client_tls
-from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.gateway.record import Observe
 from headgate.origin.permits import WATCH_INTERVAL, ConcurrencyWatch
 from headgate.runtime.access_log import AccessLog, AccessLogCounters, identifier_namer
 from headgate.runtime.control import ProcessControl
@@ -381,7 +380,7 @@ class GateProcess(Backend):
         self._observe_requests()
 
     def _observe_requests(self) -> None:
-        observe: Callable[[RequestRecord], None] = self._meter.count
+        observe: Observe = self._meter.count
         if self._access_log is not None:
             observe = _both(observe, self._access_log.add)
         if self.tree.admin.control:
@@ -484,14 +483,8 @@ def freeze_objects() -> None:
     gc.freeze()
 
 
-def _both(
-    first: Callable[[RequestRecord], None], second: Callable[[RequestRecord], None]
-) -> Callable[[RequestRecord], None]:
-    def observe(record: RequestRecord) -> None:
-        first(record)
-        second(record)
-
-    return observe
+def _both(first: Observe, second: Observe) -> Observe:
+    return lambda record: (first(record), second(record))
 
 
 def run_gate_worker() -> int:

@@ -9,7 +9,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,6 @@ from headgate.config.tree import changed_keys, keep_keys, restart_note, with_mod
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import Master
 from headgate.link import MasterLink
-from headgate.link.curve import ClientKeys
 from headgate.observe import AdviceState, GateState, MasterTotals, gate_metrics, merge_states, read_counters
 from headgate.observe.feed import Minute
 from headgate.observe.state import ended_state
@@ -107,7 +106,6 @@ class _GateServer(Server):
         self._takeover: asyncio.Task[None] | None = None
         self._gate: GateProcess | GateWorkers
         self._draining: asyncio.Task[None] | None = None
-        self._keys: Sequence[ClientKeys | None] = ()
         self._files = self.closing.enter_context(ExitStack())
         self._demo_origin = ""
         self._log_key = os.urandom(32)  # the hashes of clients stay the same over reloads
@@ -210,14 +208,10 @@ class _GateServer(Server):
         """
         if self._draining is not None:
             await asyncio.wait([self._draining])  # so that there are two at most
-        before, shown = self._tree, self.admin
-        try:
-            async with AsyncExitStack() as opened:
-                await self._open_gate(tree, opened)
-        except BaseException:
-            self.admin = shown
-            configure_log(before.log)
-            raise
+        async with AsyncExitStack() as opened:
+            opened.callback(setattr, self, "admin", self.admin)
+            opened.callback(configure_log, self._tree.log)
+            await self._open_gate(tree, opened)
 
     async def _open_gate(self, tree: Configuration, opened: AsyncExitStack) -> None:
         """Start the gate for `tree`, and open what it has and the gate in force has not; `opened` closes that again."""

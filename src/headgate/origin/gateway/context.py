@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
@@ -12,7 +11,7 @@ from headgate.origin.gateway.buffer import Buffers
 from headgate.origin.gateway.exchange import UpstreamPool
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.policy import GatewayPolicy
-from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.gateway.record import Observe
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.settings import GatewaySettings
 from headgate.origin.gateway.states import ClientState
@@ -160,7 +159,7 @@ class GatewayContext(GatewaySettings):
         *,
         allow: bytes = ALLOW,
         permits: Permits | None = None,
-        observe: Callable[[RequestRecord], None] | None = None,
+        observe: Observe | None = None,
     ) -> None:
         super().__init__(gate)
         self.policy = policy

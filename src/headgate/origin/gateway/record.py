@@ -1,5 +1,6 @@
 """What a gateway knows of one request, from its head to the end of its response, and counts of all."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -54,6 +55,9 @@ class RequestRecord(msgspec.Struct, gc=False):
         """The domain whose rules apply; empty for none."""
         return self.accounting.domain if self.accounting is not None else ""
 
+
+Observe = Callable[[RequestRecord], object]
+"""Receives a complete record."""
 
 _BUFFERS: Any = msgspec.field(default_factory=lambda: {"request": 0, "response": 0})
 FAILURES: Final = ("unreachable", "tls", "malformed", "descriptors", "timeout", "truncated")

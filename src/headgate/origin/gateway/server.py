@@ -19,7 +19,7 @@ from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.listener import PLAIN, ListenerSettings
 from headgate.origin.gateway.origins import Origins
 from headgate.origin.gateway.policy import GatewayPolicy
-from headgate.origin.gateway.record import RequestRecord
+from headgate.origin.gateway.record import Observe
 from headgate.origin.gateway.responses import ALLOW
 from headgate.origin.gateway.settings import DRAIN_IDLE_TIMEOUT
 from headgate.origin.gateway.states import ClientState
@@ -48,7 +48,7 @@ class Gateway:
         gate: Gate | None = None,
         allow: bytes = ALLOW,
         concurrency: ConcurrencySettings | None = None,
-        observe: Callable[[RequestRecord], None] | None = None,
+        observe: Observe | None = None,
     ) -> None:
         permits = _permits(concurrency) if concurrency is not None else None
         self.context = GatewayContext(policy, gate or Gate(), allow=allow, permits=permits, observe=observe)
