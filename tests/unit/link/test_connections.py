@@ -137,6 +137,12 @@ def test_peer_with_curve_at_a_server_without_keys_says_so(started):
     assert "does not use CURVE" in client.lines[0]
 
 
+def test_a_handshake_that_fails_for_another_reason_names_no_mechanism(started):
+    client = started(Client, "")
+    assert client.connections._reason(connections._PROTOCOL, connections._MISMATCH + 1, 0.0) == ""
+    assert client.connections._reason(connections._DISCONNECTED, connections._MISMATCH, 0.0) == ""
+
+
 def test_wrong_key_of_the_server_is_reported_after_several_failures(started):
     server = started(Server, KEYS)
     client = started(Client, server.address, ClientKeys(ALLOWED, OTHER.public))

@@ -256,6 +256,13 @@ def test_when_many_gatekeepers_ask_at_once_all_receive_the_holds_once(context, n
     assert [len(received(socket)) for socket in sockets] == [10] * number
 
 
+def test_the_holds_are_due_when_both_subscriptions_of_a_gatekeeper_can_have_come(context):
+    setup = Setup(context, "api")
+    ask(setup, 1)
+    setup.publisher.receive_subscriptions(256)
+    assert setup.publisher.due() <= time.monotonic() + 0.02
+
+
 def test_a_turn_sends_a_limited_number_of_holds_over_all_domains(context):
     setup = Setup(context, *(f"d{number}" for number in range(30)), held=300)
     subscriber = setup.subscribe(b"d")
