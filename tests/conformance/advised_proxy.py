@@ -11,10 +11,11 @@ from typing import Any
 
 import trustme
 
+from headgate.fetch.destinations import AddressRules
 from headgate.proxy.admission.advice_service import AdviceService
 from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.decide import Admission, ProxyPolicy
-from headgate.proxy.admission.destinations import AddressRules, Resolver
+from headgate.proxy.admission.destinations import Resolver
 from headgate.proxy.admission.limits import Clients, TunnelSlots, create_slots
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest
 

@@ -8,18 +8,12 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from headgate.fetch.destinations import GLOBAL_UNICAST, SPECIAL, Address, AddressRules, Network, special_purpose
 from headgate.http.url import serialised_origin
 from headgate.proxy.admission.authority import HostRules, parse_authority
-from headgate.proxy.admission.destinations import (
-    GLOBAL_UNICAST,
-    SPECIAL,
-    AddressRules,
-    Overrides,
-    Resolver,
-    special_purpose,
-)
+from headgate.proxy.admission.destinations import Overrides, Resolver
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.sockets import Address, Endpoint, Network
+from headgate.proxy.sockets import Endpoint
 
 PORT = 8443
 

@@ -50,7 +50,7 @@ def _is_loopback(listen: str) -> bool:
 
 
 def _parse_cidr(text: str) -> str:
-    from headgate.proxy.admission.destinations import parse_network
+    from headgate.fetch.destinations import parse_network
 
     parse_network(text)
     return text

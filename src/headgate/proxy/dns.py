@@ -19,8 +19,8 @@ from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
+from headgate.fetch.destinations import Address
 from headgate.proxy.refusal import EXHAUSTED, Refusal
-from headgate.proxy.sockets import Address
 
 LOOKUP_TIMEOUT: Final = 6.0
 """Seconds. The system asks a name server again after five (resolv.conf(5)), so that one lost packet is survived."""

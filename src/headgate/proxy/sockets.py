@@ -7,15 +7,12 @@ import os
 import socket
 import ssl
 import struct
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from headgate.errors import ConfigurationError, reason_of
-
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
+from headgate.fetch.destinations import Address
 
 
 class Endpoint(msgspec.Struct, frozen=True):

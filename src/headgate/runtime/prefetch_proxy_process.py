@@ -26,11 +26,12 @@ from headgate.config import Address
 from headgate.config.proxy_section import Proxy
 from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError, MissingExtra, fail_if, reason_of
+from headgate.fetch.destinations import AddressRules, parse_network
 from headgate.fetch.fetcher import PROTOCOL, default_context
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
-from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver, parse_network
+from headgate.proxy.admission.destinations import Overrides, Resolver
 from headgate.proxy.admission.limits import Clients, TunnelSlots
 from headgate.proxy.admission.remote_advice import AdviceQuery, AdviceReply, RemoteAdvice
 from headgate.proxy.admission.tokens import TokenCheck

@@ -6,8 +6,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from headgate.fetch.destinations import AddressRules
 from headgate.proxy.admission.authority import HostRules, parse_authority
-from headgate.proxy.admission.destinations import AddressRules, Overrides, Resolver
+from headgate.proxy.admission.destinations import Overrides, Resolver
 from headgate.proxy.dns import SystemLookup
 from headgate.proxy.refusal import Refusal
 

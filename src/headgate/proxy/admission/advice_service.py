@@ -21,12 +21,13 @@ from headgate.advice.decision import Advice
 from headgate.advice.fetching import ADVICE_TIMEOUT, NETWORK_ERROR, AdviceResponse
 from headgate.advice.freshness import MIN_FRESHNESS, UNREACHABLE_FOR
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
+from headgate.fetch.destinations import Address
 from headgate.fetch.fetcher import Streams, exchange
 from headgate.proxy.admission.authority import Authority
 from headgate.proxy.counters import Counts, add_count
 from headgate.proxy.dial import MAX_ATTEMPTS, dial, interleaved
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.sockets import Address, Endpoint
+from headgate.proxy.sockets import Endpoint
 
 _MAX_ORIGINS: Final = 20_000
 """Origins whose advice is cached: up to 3.5 KiB each, if untrusted origins fill the cache on purpose."""

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import can_ada
 
 from headgate.errors import ConfigurationError
+from headgate.fetch.destinations import Address
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.sockets import Address
 
 HTTPS: Final = 443
 """The port that a serialised `https` origin omits."""

@@ -9,10 +9,11 @@ import pytest
 
 from headgate.advice.decision import Advice
 from headgate.advice.parser import UNREACHABLE, AdviceEntry
+from headgate.fetch.destinations import AddressRules
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.decide import Admission, ProxyPolicy
-from headgate.proxy.admission.destinations import AddressRules, Resolver
+from headgate.proxy.admission.destinations import Resolver
 from headgate.proxy.admission.limits import Clients, TunnelSlots, create_slots
 from headgate.proxy.admission.tokens import TokenCheck, create_replay_table
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect

@@ -7,17 +7,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 import pytest
 
 from headgate.errors import ConfigurationError
+from headgate.fetch.destinations import SPECIAL, Address, AddressRules, parse_network, special_purpose
 from headgate.proxy.admission.authority import parse_authority
-from headgate.proxy.admission.destinations import (
-    SPECIAL,
-    AddressRules,
-    Overrides,
-    Resolver,
-    parse_network,
-    special_purpose,
-)
+from headgate.proxy.admission.destinations import Overrides, Resolver
 from headgate.proxy.refusal import Refusal
-from headgate.proxy.sockets import Address
 
 PORT = 8443
 
