@@ -87,6 +87,9 @@ class WellKnownResource(Protocol):
     """As in `Advice`."""
     min_freshness: float
 
+    def key(self, url: str) -> str | None:
+        """Return what identifies the resource of a URL, such as its origin; None for one that must not be asked."""
+
     def request(self, origin: str) -> AdviceRequest | None:
         """Return the request for the resource of an origin; None for one that must not be asked."""
 
@@ -219,6 +222,7 @@ class AdviceResource:
     """How traffic advice is requested and interpreted, for one agent."""
 
     kind = "advice"
+    key = staticmethod(serialised_origin)
 
     def __init__(self, identity: AgentIdentity, *, unreachable_for: float, min_freshness: float) -> None:
         self.min_freshness = min_freshness
@@ -269,7 +273,7 @@ class WellKnownCache:
         if (record := self._records.get(origin)) is not None:
             self._records.move_to_end(origin)
             return record.ask(now)
-        serialised = serialised_origin(origin)
+        serialised = self._resource.key(origin)
         record = None if serialised is None else self._record(serialised)
         if record is None:
             return Advice(origin[:_MAX_ORIGIN_SIZE], None, "the origin must not be asked", NEVER)

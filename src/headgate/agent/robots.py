@@ -56,6 +56,7 @@ class RobotsResource:
 
     kind = "robots"
     min_freshness = MIN_FRESHNESS
+    key = staticmethod(serialised_origin)
 
     def __init__(self, agent: str) -> None:
         self._agent = agent

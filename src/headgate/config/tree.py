@@ -217,10 +217,11 @@ class Gate(ConfigSection, frozen=True):
     """Address that serves the dashboard at /, /livez, /readyz, /metrics and /api/state. Empty disables it."""
     workers: Annotated[int, Meta(ge=1, le=256)] = 1
     """Worker processes; they share one listener and one master."""
-    identify: Annotated[str, Format("METHOD")] = "client-address"
-    """How a request is attributed to a client: client-address, header:NAME, cookie:NAME or path:NUMBER. If the value is
-    missing or repeated, the address is used. The identifier is = and the value; the scheme of Authorization counts in
-    lower case. Use a header or a cookie only if something in front of the gate has authenticated it."""
+    identify: Annotated[str | tuple[str, ...], Format("METHOD")] = "client-address"
+    """How a request is attributed to a client: client-address, header:NAME, cookie:NAME, path:NUMBER or web-bot-auth;
+    or a list, as in [[domain]]. If the value is missing or repeated, the address is used. The identifier is = and the
+    value; the scheme of Authorization counts in lower case. Use a header or a cookie only if something in front of the
+    gate has authenticated it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
     forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("X-Forwarded-For",)
@@ -320,7 +321,11 @@ class DomainSection(Conditions, ConfigSection, frozen=True):
     identify: Annotated[str | tuple[str, ...], Format("METHOD")] = ""
     """How a request is attributed to a client in this domain, instead of `gate.identify`: client-address, header:NAME,
     cookie:NAME, path:NUMBER (path:1 is the first segment), or a list of several that are combined. A client that may
-    choose the value has a new budget with each."""
+    choose the value has a new budget with each. web-bot-auth is the URL of the verified agent; first in a list, the
+    rest identifies requests without one."""
+    challenge: bool = False
+    """Answer requests of this domain that no verified agent has signed with 403 and Accept-Signature, which asks for a
+    signature. An agent whose keys are being fetched gets this answer too, and can retry a second later."""
     also: tuple[str, ...] = ()
     """Other domains in which a request of this one counts, too. The longest hold decides, and a rejected request counts
     in none."""
@@ -556,6 +561,20 @@ class AdminSection(ConfigSection, frozen=True):
     one, from loopback addresses only."""
 
 
+class WebBotAuthSection(ConfigSection, frozen=True):
+    """How agents are verified that sign their requests by Web Bot Auth; needs the extra `sign`."""
+
+    authorities: tuple[Annotated[str, Format("HOST")], ...] = ()
+    """Hosts at which clients reach this site, with their ports unless 443. A signature for another host is not
+    accepted, so that no other site can use the signatures that it receives here. Needed to verify any."""
+    single_use: bool = False
+    """Accept a signature once, by its nonce, which it then needs; each process remembers the last 16,384."""
+    allow_addresses: tuple[Annotated[str, Format("CIDR")], ...] = ()
+    """Fetch the keys of agents also from this address or CIDR, although it is not globally reachable."""
+    ca: File = ""
+    """CA certificates, PEM, to trust when the keys of agents are fetched, instead of the system's."""
+
+
 class ResponsesSection(ConfigSection, frozen=True):
     """The responses that the gate makes itself: HTML for browsers, otherwise text or a problem document, by Accept."""
 
@@ -597,6 +616,8 @@ class Configuration(ConfigSection, frozen=True):
     """The prefetch proxy: `headgate proxy`."""
     admin: AdminSection = AdminSection()
     """The admin listeners of all servers."""
+    web_bot_auth: WebBotAuthSection = WebBotAuthSection()
+    """Agents that sign their requests."""
     responses: ResponsesSection = ResponsesSection()
     """Pages for rejected requests and for errors of the gate."""
     log: LogSection = LogSection()

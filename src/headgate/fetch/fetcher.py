@@ -9,8 +9,9 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cache, partial
+from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +23,8 @@ from headgate.advice.fetching import (
     ResponseCollector,
     too_late,
 )
-from headgate.errors import FetchError, ProtocolError, reason_of
+from headgate.errors import ConfigurationError, FetchError, ProtocolError, reason_of
+from headgate.fetch.destinations import AddressRules
 from headgate.fetch.local_errors import is_local
 from headgate.fetch.pace import call_in_thread
 from headgate.http.fields import Pairs
@@ -57,22 +59,41 @@ def default_context() -> ssl.SSLContext:
     return context
 
 
+def tls_context(key: str, ca: str) -> ssl.SSLContext:
+    """Return the context that trusts only the authorities in the PEM file `ca`, or else those of this machine.
+
+    Raises `ConfigurationError`, which names the `key` of the file.
+    """
+    if not ca:
+        return default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols([PROTOCOL])
+    try:
+        context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"{key}: {ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
+        ) from None
+    return context
+
+
 def fetch_advice(
     request: AdviceRequest,
     *,
     tls: ssl.SSLContext | None = None,
     wanted: Callable[[int, Pairs], bool] | None = None,
     timeout: float = ADVICE_TIMEOUT,
+    rules: AddressRules | None = None,
 ) -> AdviceResponse:
     """Send a request and return the response; `NETWORK_ERROR` without a complete head.
 
     Blocks for `timeout` seconds at most, whatever servers and name servers do. The body is read if its head is
-    `wanted`. `tls` replaces this machine's certificate authorities, and is not changed. Raises `FetchError` for a local
-    failure.
+    `wanted`. `tls` replaces this machine's certificate authorities, and is not changed. With `rules`, a host with a
+    forbidden address is not connected to. Raises `FetchError` for a local failure.
     """
 
     def run() -> AdviceResponse:
-        with asyncio.Runner(loop_factory=_FetchLoop) as runner:
+        with asyncio.Runner(loop_factory=partial(_FetchLoop, rules)) as runner:
             return runner.run(exchange(partial(_connect, request.url, tls), request, wanted=wanted, seconds=timeout))
 
     try:
@@ -85,6 +106,9 @@ async def _connect(address: str, tls: ssl.SSLContext | None) -> Streams:
     url = urlsplit(address)
     is_secure = url.scheme == "https"
     host = url.hostname or ""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, _FetchLoop):
+        loop.check(host, [host] if ":" in host or host.rpartition(".")[2].isdigit() else ())
     return await asyncio.open_connection(
         host,
         url.port or (443 if is_secure else 80),
@@ -171,7 +195,8 @@ def _message(request: AdviceRequest) -> bytes:
     url = urlsplit(request.url)
     # RFC 9112, 9.6: "A client that does not support persistent connections MUST send the "close" connection option".
     fields = [("Host", url.netloc.rpartition("@")[2]), *request.fields, ("Connection", "close")]
-    lines = [f"GET {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
+    target = f"{url.path}?{url.query}" if url.query else url.path
+    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields)]
     if not (lines[0].isascii() and all(map(_REQUEST_LINE.fullmatch, lines))):
         raise ValueError("invalid request")
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
@@ -196,15 +221,30 @@ def _described(error: Exception) -> str:
 class _FetchLoop(asyncio.SelectorEventLoop):
     """An event loop for one fetch in its own thread, which may block while a name is resolved.
 
-    A program waits at exit for the threads in which event loops usually resolve names.
+    A program waits at exit for the threads in which event loops usually resolve names. All addresses of a host are
+    checked by `rules`, and no other is connected to.
     """
+
+    def __init__(self, rules: AddressRules | None) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def check(self, host: str, addresses: Iterable[str]) -> None:
+        """Raise `OSError` if an address of a host is forbidden; the port does not matter."""
+        for address in addresses:
+            rules, plain = self._rules, ip_address(address.partition("%")[0])
+            if rules is not None and (why := rules.forbids(plain, 0)) is not None:
+                raise OSError(f"{host} is at {address}, which is {why}")
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
         """Resolve a name; localhost (RFC 6761, section 6.3) without a name server."""
         if isinstance(host, str) and is_localhost(host):
             stream = socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
-            return [
+            found: list[Any] = [
                 (socket.AF_INET6, *stream, ("::1", port, 0, 0)),
                 (socket.AF_INET, *stream, ("127.0.0.1", port)),
             ]
-        return socket.getaddrinfo(host, port, **options)
+        else:
+            found = socket.getaddrinfo(host, port, **options)
+        self.check(str(host), [sockaddr[0] for *_, sockaddr in found])
+        return found

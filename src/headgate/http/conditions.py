@@ -39,6 +39,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     user_agent: str = ""
     """Matches requests whose User-Agent has this product, such as ExampleBot, in any case and version, also in a
     comment; empty matches all. A field that is malformed, repeated or longer than 8 KiB has none."""
+    agent: Texts = ""
+    """Matches requests that one of these agents has signed (Web Bot Auth): URLs of their keys, such as
+    https://bot.example for the well-known directory of that host, or * for any agent. Empty matches all."""
     clients: tuple[str, ...] = ()
     """Matches requests of clients with one of these addresses, or in one of these CIDRs; the client of a trusted proxy
     is the one that it names. Empty matches all."""

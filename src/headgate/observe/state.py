@@ -211,8 +211,10 @@ def identifier_text(identifier: bytes) -> str:
 
 
 def identifier_digest(identifier: bytes) -> str:
-    """Return an address as text, anything else as the first 16 hexadecimal digits of its SHA-256."""
+    """Return an address or the URL of an agent as text, others as the first 16 hexadecimal digits of their SHA-256."""
     text = identifier_text(identifier)
+    if text.startswith("https://"):
+        return text
     try:
         ipaddress.ip_network(text)
     except ValueError:

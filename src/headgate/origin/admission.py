@@ -6,19 +6,23 @@ reads it. The functions to call are chosen once, when the middleware is built. N
 
 import math
 import random
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import short_identifier
-from headgate.origin.identify import Header, Identify, client_address, identify_by
+from headgate.origin.identify import ByAgent, Header, Identify, client_address, identify_by
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Refusals, Rejections
 from headgate.origin.routes import Routes
+
+if TYPE_CHECKING:
+    from headgate.origin.agents import AgentVerifier
 
 FORGET_INTERVAL: Final = 1.0
 """Seconds after which ended holds and histories are dropped again."""
@@ -65,7 +69,10 @@ class Admission(Generic[R]):
         rejections: Rejections | None = None,
         concurrency: ConcurrencyLimit | ConcurrencySettings | None = None,
         priority: PriorityBy[R] | None = None,
+        agents: "AgentVerifier | None" = None,
     ) -> None:
+        if agents is not None:
+            adapter = replace(adapter, info=_with_agent(adapter.info, agents))
         self.limit = make_limit(concurrency)
         """The concurrency limit; None if there is none to enforce or monitor."""
         self.gatekeeper = gatekeeper
@@ -74,6 +81,10 @@ class Admission(Generic[R]):
         """Writes the answers to requests that a rule rejects."""
         self.refusals = Refusals(status=self.rejections.status)
         """Writes the answers to requests that the concurrency limit refuses."""
+        if isinstance(identify, str):
+            identify = identify_by(identify, client_address())
+        needs_agents = isinstance(identify, ByAgent) or (isinstance(checked, Routes) and checked.needs_agents)
+        fail_if(needs_agents and agents is None, "web-bot-auth: expected agents=AgentVerifier(['www.example.org'])")
         self.identifier_of = make_identifier_of(identify, adapter)
         """Returns the identifier of a request, or None if it has none."""
         self._domain_of = make_domain_of(checked, adapter)
@@ -109,6 +120,17 @@ class Admission(Generic[R]):
         if self._priority_of is None:
             return _PEOPLE
         return self._priority_of(request, limited[0] if limited is not None else self._domain_of(request) or "")
+
+
+def _with_agent(info_of: Callable[[R], RequestInfo], agents: "AgentVerifier") -> Callable[[R], RequestInfo]:
+    address = client_address()
+
+    def info(request: R) -> RequestInfo:
+        made = info_of(request)
+        made.agent = agents.agent_of(made, address, now=time.time())
+        return made
+
+    return info
 
 
 def check_domain(domain: DomainBy[R] | None, gatekeeper: Gatekeeper | None, *, needed: bool = True) -> DomainBy[R]:
@@ -164,13 +186,10 @@ def make_domain_of(domain: DomainBy[R], adapter: RequestAdapter[R]) -> Callable[
     return cast("Callable[[R], str | None]", domain)
 
 
-def make_identifier_of(identify: IdentifyBy[R], adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
-    """Return the function from a request to its identifier, or None if it has none.
-
-    Raises `ConfigurationError` for a text that `identify_by` does not accept.
-    """
-    if isinstance(identify, str):
-        identify = identify_by(identify, client_address())
+def make_identifier_of(
+    identify: Identify | Callable[[R], bytes | str | None], adapter: RequestAdapter[R]
+) -> Callable[[R], bytes | None]:
+    """Return the function from a request to its identifier, or None if it has none."""
     if isinstance(identify, Header):
         return _by_header(identify, adapter)
     if hasattr(identify, "per_connection"):

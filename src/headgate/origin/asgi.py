@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
@@ -18,6 +19,9 @@ from headgate.origin.read_ahead import ReadAhead, Receive
 from headgate.origin.request_info import RequestInfo, field_value
 from headgate.origin.response import Rejections, Response
 from headgate.release import Status
+
+if TYPE_CHECKING:
+    from headgate.origin.agents import AgentVerifier
 
 __all__ = ["GatekeeperMiddleware"]
 
@@ -40,7 +44,8 @@ class GatekeeperMiddleware:
     `concurrency` limits the requests that are in flight in `app`: a `ConcurrencyLimit`, or the settings of one. It
     needs no gatekeeper. Others wait in its queue, or are rejected. A request is in flight until the application has
     returned; WebSockets are not counted. `priority` maps names of domains, or is a callable from the scope, to
-    priorities: `"people"`, the default, `"verified"`, `"automated"` or `"prefetch"`; None exempts a request.
+    priorities: `"people"`, the default, `"verified"`, `"automated"` or `"prefetch"`; None exempts a request. `agents`
+    verifies agents, for `identify` = `"web-bot-auth"` and for routes with an `agent`.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class GatekeeperMiddleware:
         rejections: Rejections | None = None,
         concurrency: ConcurrencyLimit | ConcurrencySettings | None = None,
         priority: PriorityBy[Scope] | None = None,
+        agents: "AgentVerifier | None" = None,
     ) -> None:
         self.app = app
         self._admission = Admission(
@@ -63,6 +69,7 @@ class GatekeeperMiddleware:
             rejections=rejections,
             concurrency=concurrency,
             priority=priority,
+            agents=agents,
         )
         self.concurrency = None if self._admission.limit is None else AsgiConcurrency(app, self._admission)
         """The requests in flight, with the `state` of their limit; None without a limit."""
@@ -161,4 +168,5 @@ def _info(scope: Scope) -> RequestInfo:
         host=field_value(fields, b"host") or b"",
         fields=fields,
         peer=_peer(scope),
+        query=scope.get("query_string", b""),
     )

@@ -28,6 +28,9 @@ from headgate.origin.request_info import (
 UNKNOWN = b"unknown"
 """The identifier of a peer without an address: a unix socket, or an unknown one (the word of RFC 7239)."""
 
+AGENT = "web-bot-auth"
+"""The method that identifies by the verified agent."""
+
 MAX_CACHED_ADDRESSES = 16_384
 MAX_IDENTIFIER_SIZE = 255
 _READERS: dict[str, Callable[[bytes], Iterator[str]]] = {
@@ -88,15 +91,20 @@ def header(name: bytes | str, fallback: Identify | None = None) -> Identify:
 
 
 def parse_identify(
-    text: str, trusted: Iterable[str] = (), *, ipv6_prefix: int = 64, fields: Iterable[str] = _FIELDS
+    text: str,
+    trusted: Iterable[str] = (),
+    *,
+    ipv6_prefix: int = 64,
+    fields: Iterable[str] = _FIELDS,
+    agents: bool = False,
 ) -> Identify:
     """Read `client-address` or `header:NAME`; raises `ConfigurationError`, quoting `text`, for anything else.
 
-    The other arguments are those of `client_address`.
+    With `agents`, `web-bot-auth` is read too. The other arguments are those of `client_address`.
     """
     identify = identify_by(text, client_address(trusted, ipv6_prefix=ipv6_prefix, fields=fields))
     fail_if(
-        isinstance(identify, PerRequest),
+        isinstance(identify, PerRequest) and not (agents and isinstance(identify, ByAgent)),
         f"invalid identify {text!r}; expected 'client-address' or a header such as 'header:X-Api-Key'",
     )
     return identify
@@ -105,16 +113,25 @@ def parse_identify(
 def identify_by(methods: Texts, address: Identify) -> Identify:
     """Read `client-address`, `header:NAME`, `cookie:NAME`, `path:NUMBER`, or a list that is combined to one identifier.
 
-    `path:1` is the first segment of the path. Where the value is absent, `address` identifies. As with `header`, the
-    identifier is `=` and the value; percent-encoded values joined by `&` are that of a list. Raises
-    `ConfigurationError` for anything else.
+    `web-bot-auth`, alone or first in a list, is the URL of the verified agent; the rest of the list identifies requests
+    without one. No other identifier begins with `https://`. `path:1` is the first segment of the path. Where the value
+    is absent, `address` identifies. As with `header`, the identifier is `=` and the value; percent-encoded values
+    joined by `&` are that of a list. Raises `ConfigurationError` for anything else.
     """
     if not isinstance(methods, str):
         fail_if(not methods, "identify: the list is empty; expected methods such as 'client-address'")
+        first, *rest = methods
+        if first == AGENT:
+            return ByAgent(identify_by(rest[0] if len(rest) == 1 else tuple(rest) or "client-address", address))
+        fail_if(
+            AGENT in rest, f"identify: {AGENT!r} must be the first of a list; the rest is for requests without an agent"
+        )
         parts = [identify_by(method, address) for method in methods]
         return PerRequest(
             lambda info: short_identifier("&".join([quote(part(info), safe="=:/") for part in parts]).encode())
         )
+    if methods.strip() == AGENT:
+        return ByAgent(address)
     source, _, name = (part.strip() for part in methods.partition(":"))
     if methods.strip() == "client-address":
         return address
@@ -127,8 +144,8 @@ def identify_by(methods: Texts, address: Identify) -> Identify:
         number = int(name)
         return PerRequest(lambda info: _named(path_segment(info, number)) or address(info))
     raise ConfigurationError(
-        f"invalid identify {methods!r}; expected 'client-address', 'header:NAME', 'cookie:NAME', or 'path:NUMBER' from "
-        f"1 to {_MAX_SEGMENT}"
+        f"invalid identify {methods!r}; expected 'client-address', 'header:NAME', 'cookie:NAME', 'path:NUMBER' from "
+        f"1 to {_MAX_SEGMENT}, or {AGENT!r}"
     )
 
 
@@ -149,6 +166,14 @@ class PerRequest:
     def per_connection(self, _peer: str, /) -> bytes | None:
         """Return None: it depends on the request."""
         return None
+
+
+class ByAgent(PerRequest):
+    """Identifies by the verified agent, which something has found before; without one, by `fallback`."""
+
+    def __init__(self, fallback: Identify) -> None:
+        super().__init__(lambda info: info.agent.encode() or fallback(info))
+        self.fallback = fallback
 
 
 class Header:

@@ -32,6 +32,12 @@ class RequestInfo(msgspec.Struct):
     peer: str
     """The address at the other end of the connection, without its port; empty when it has none (a unix socket)."""
 
+    query: bytes = b""
+    """What follows the `?` of the target."""
+
+    agent: str = ""
+    """The URL that identifies the verified agent that sent it; empty for none."""
+
     def field(self, name: bytes) -> bytes | None:
         """Return the value of the field `name` (lower case), or None when it is absent.
 

@@ -16,7 +16,7 @@ from headgate.http.conditions import Conditions, Texts, as_tuple
 from headgate.http.fields import TOKEN, is_token
 from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import credential
-from headgate.origin.identify import AddressSet, ClientAddress, Identify, client_address, identify_by
+from headgate.origin.identify import AddressSet, ByAgent, ClientAddress, Identify, client_address, identify_by
 from headgate.origin.request_info import MAX_VALUE_SIZE, RequestInfo, plain_path
 
 _HOST = re.compile(r"[^\s/?#@\\,]+")
@@ -121,6 +121,10 @@ class Routes:
         for route in listed:
             own, *others = [(name, methods.get(name)) for name in (route.domain, *route.also)]
             self._compiled.append(_Compiled(_tests(route), own, tuple(others), route.cost))
+        self.needs_agents = any(isinstance(method, ByAgent) for method in methods.values()) or any(
+            route.agent or route.unless.agent for route in listed
+        )
+        """Whether requests must have their agent before they are matched."""
         self.domains = tuple(dict.fromkeys(name for route in listed for name in (route.domain, *route.also)))
         """The domains of the routes, each once."""
         self.only: str | None = listed[0].domain if listed and listed[0].is_plain else None
@@ -228,6 +232,18 @@ def _client_is(route: Conditions) -> _Test:
     return lambda seen: clients.has(seen.client)
 
 
+def _agent_is(route: Conditions) -> _Test:
+    from headgate.identity import agent_url
+
+    agents = {text: agent_url(text) for text in as_tuple(route.agent) if text != "*"}
+    for text, url in agents.items():
+        fail_if(url is None, f"invalid agent {text!r}; expected its https URL, such as 'https://bot.example', or '*'")
+    if "*" in as_tuple(route.agent):
+        return lambda seen: bool(seen.info.agent)
+    identifiers = frozenset(url.identifier for url in agents.values() if url is not None)
+    return lambda seen: seen.info.agent in identifiers
+
+
 def _value_is(route: Conditions) -> _Test:
     fail_if(not is_token(route.header), f"invalid header name {route.header!r}; expected one such as 'Sec-Purpose'")
     name, value = route.header.lower().encode(), route.value.strip()
@@ -266,6 +282,7 @@ _CONDITIONS: Final[dict[str, Callable[[Conditions], _Test]]] = {
     "host": _host_is,
     "methods": _method_is,
     "clients": _client_is,
+    "agent": _agent_is,
     "user_agent": _user_agent_has,
     "header": _value_is,
 }

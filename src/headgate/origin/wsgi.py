@@ -21,6 +21,8 @@ from headgate.release import Status
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+    from headgate.origin.agents import AgentVerifier
+
 __all__ = ["GatekeeperMiddleware"]
 
 _CONTENT = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
@@ -54,6 +56,7 @@ class GatekeeperMiddleware:
         priority: "PriorityBy[WSGIEnvironment] | None" = None,
         threads: int | None = None,
         max_delay: float = 0.0,
+        agents: "AgentVerifier | None" = None,
     ) -> None:
         check_seconds("max_delay", max_delay)
         self.app = app
@@ -67,6 +70,7 @@ class GatekeeperMiddleware:
             rejections=rejections,
             concurrency=concurrency if concurrency is None else fit_threads(concurrency, threads),
             priority=priority,
+            agents=agents,
         )
         self.concurrency = None if self._admission.limit is None else WsgiConcurrency(app, self._admission)
         """The requests in flight, with the `state` of their limit; None without a limit."""
@@ -122,4 +126,5 @@ def _info(environ: "WSGIEnvironment") -> RequestInfo:
             if (value if name in _CONTENT else name.startswith("HTTP_") and name[5:] not in _CONTENT)
         ],
         peer=_peer(environ),
+        query=raw(environ.get("QUERY_STRING", "")),
     )

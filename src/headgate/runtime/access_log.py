@@ -91,6 +91,8 @@ class AccessLine(msgspec.Struct, gc=False):
     request_id: str
     user_agent: str | None
     referer: str | None
+    agent: str | None
+    """The URL of the verified agent that signed the request."""
 
 
 class AccessLog:
@@ -212,6 +214,7 @@ class AccessLog:
                     record.request_id.decode(),
                     agent,
                     referer,
+                    record.agent or None,
                 )
             )
         return lines

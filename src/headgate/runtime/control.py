@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from headgate.errors import ConfigurationError, HeadgateError, fail_if
+from headgate.errors import ConfigurationError, HeadgateError, MissingExtra, fail_if
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
 from headgate.limit.gatekeeper import keep_latest
 from headgate.limit.history import ALGORITHMS
@@ -39,6 +39,7 @@ _CAUSES: Final = {
     "concurrency": "the origin has as many requests in flight as the concurrency limit permits",
     "full": "all origins have as many requests as max_in_flight permits",
     "denied": "gate.deny has the address of the client",
+    "challenge": "the domain is for agents that sign their requests, and no signature of this one was verified",
 }
 """Why requests are refused, by the reason of the record; other reasons speak for themselves."""
 
@@ -93,7 +94,13 @@ class ProcessControl:
         """Keep a completed request."""
         request, accounting, reason = record.request, record.accounting, record.reason
         kept = {"request_id": record.request_id.decode(), "received": record.received, "status": record.status}
-        kept |= {"reason": reason, "cause": _CAUSES.get(reason), "peer": record.client, "upstream": record.upstream}
+        kept |= {
+            "agent": record.agent,
+            "reason": reason,
+            "cause": _CAUSES.get(reason),
+            "peer": record.client,
+            "upstream": record.upstream,
+        }
         if request is not None:
             texts = {"method": request.method, "host": request.host, "path": request.path}
             kept |= {name: text[:_MAX_TEXT].decode("latin-1") for name, text in texts.items()}
@@ -112,6 +119,11 @@ class ProcessControl:
         if text.startswith("sha256:"):
             keys = {key for key, _ in chain(self._refused, self._others) if identifier_digest(key) == text}
             return [*keys, text.encode()]
+        if text.startswith("https://"):
+            with suppress(MissingExtra):
+                from headgate.identity import agent_url
+
+                text = url.identifier if (url := agent_url(text)) is not None else text
         value = text.encode()
         address = self._address.per_connection(text.partition("/")[0]) if _is_address(text) else None
         return [address or value, value, header_identifier(b"", value), header_identifier(b"authorization", value)]

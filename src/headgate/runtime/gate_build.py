@@ -27,15 +27,16 @@ from headgate.origin.gateway import GatewayPolicy, ListenerSettings, TlsKeys
 from headgate.origin.gateway.listener import HTTPS_PORT, redirect_to_https
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.policy import decide
-from headgate.origin.identify import AddressSet, ClientAddress, client_address, identify_by
+from headgate.origin.identify import AddressSet, ByAgent, ClientAddress, client_address, identify_by
 from headgate.origin.pages import MAX_TEMPLATE_SIZE, Pages
 from headgate.origin.request_info import plain_path
 from headgate.origin.response import QuotaFields, Refusals
 from headgate.runtime.gate_advice import GateAdvice
-from headgate.runtime.gatekeeping import new_rejections
+from headgate.runtime.gatekeeping import build_agents, new_rejections
 from headgate.runtime.master_store import MasterStore
 
 if TYPE_CHECKING:
+    from headgate.origin.agents import AgentVerifier
     from headgate.origin.bundle.server import GateBundles
     from headgate.origin.bundle.snapshot import ReloadingBundle
 
@@ -77,10 +78,15 @@ class Composition(NamedTuple):
     address: ClientAddress
     denies: Callable[[str], bool] | None
     pages: Pages
+    agents: "AgentVerifier | None" = None
 
 
-def compose(tree: Configuration) -> Composition:
-    """Build what decides on requests. Raises `ConfigurationError` for an invalid configuration."""
+def compose(tree: Configuration, old: Configuration | None = None, known: "AgentVerifier | None" = None) -> Composition:
+    """Build what decides on requests. Raises `ConfigurationError` for an invalid configuration.
+
+    The verifier that is `known` from an `old` configuration stays, with the keys that it has, if its section is the
+    same.
+    """
     gate = tree.gate
     sections = tree.domain or (DomainSection(name=CATCH_ALL),)
     domains = tuple(section.domain() for section in sections)
@@ -97,7 +103,14 @@ def compose(tree: Configuration) -> Composition:
     reject = new_rejections(sections, domains, status=gate.rejection_status, page=pages.rejected)
     with naming("gate.identify"):
         identify = identify_by(gate.identify, address)
-    return Composition(domains, routes, identify, reject, address, _denies(tree), pages)
+    is_same = old is not None and old.web_bot_auth == tree.web_bot_auth
+    agents = known if is_same else build_agents(tree)
+    needs_agents = isinstance(identify, ByAgent) or routes.needs_agents or any(each.challenge for each in sections)
+    fail_if(
+        needs_agents and agents is None,
+        "web_bot_auth.authorities is empty; to verify agents, expected the hosts at which clients reach this site",
+    )
+    return Composition(domains, routes, identify, reject, address, _denies(tree), pages, agents)
 
 
 def _read_page(key: str, file: str) -> str:
@@ -220,6 +233,8 @@ def build_policy(
         link=bundles.link if bundles is not None and bundles.published else None,
         trusted=composed.address,
         denies=composed.denies,
+        agents=composed.agents,
+        challenged=frozenset(section.name for section in tree.domain if section.challenge),
         log=log,
         priorities={section.name: section.priority for section in tree.domain},
         uncounted=frozenset(section.name for section in tree.domain if section.streams == "uncounted"),

@@ -273,7 +273,8 @@ class GateProcess(Backend):
         """
         tree = configuration.tree
         require_gate(tree)
-        composed = await asyncio.to_thread(compose, tree)  # it reads lists of addresses
+        known = self._composed.agents
+        composed = await asyncio.to_thread(compose, tree, self.tree, known)  # it reads lists of addresses
         bundles = await asyncio.to_thread(load_bundles, tree, self._bundles, log=log)
         contexts = [client_tls(origin) for origin in tree.origins]
         new_keys = [await asyncio.to_thread(keys.read, tree.certificates) for keys in self._keys.values()]

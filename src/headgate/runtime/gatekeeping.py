@@ -3,18 +3,21 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import asdict
 
-from headgate.config import DomainSection
+from headgate.config import Configuration, DomainSection
 from headgate.limit import Domain, Gatekeeper
 from headgate.limit.messages import Totals
 from headgate.link import GatekeeperLink
 from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.observe import Counters, DomainState, GatekeeperTotals, HeldIdentifier, read_counters
 from headgate.origin import Rejections
-from headgate.runtime.log import LogCounters, log_counters
+from headgate.runtime.log import LogCounters, log, log_counters
+
+if TYPE_CHECKING:
+    from headgate.origin.agents import AgentVerifier
 
 GATEKEEPER_GROUPS: Final = (("gatekeeper", GatekeeperTotals), ("link", GatekeeperCounters), ("log", LogCounters))
 """The groups of `gatekeeper_counters`."""
@@ -28,6 +31,17 @@ MAX_HELD: Final = 10
 """Identifiers shown of those that are held longest."""
 _SUBSCRIBE_TIMEOUT: Final = 0.25
 _SUBSCRIBE_CHECKS: Final = 50
+
+
+def build_agents(tree: Configuration) -> "AgentVerifier | None":
+    """Return what verifies agents; None without `web_bot_auth.authorities`. Raises `ConfigurationError`."""
+    section = tree.web_bot_auth
+    if not section.authorities:
+        return None
+    from headgate.origin.agents import AgentVerifier, directory_fetcher
+
+    fetch_keys = directory_fetcher(section.allow_addresses, section.ca)
+    return AgentVerifier(section.authorities, fetch_keys=fetch_keys, single_use=section.single_use, log=log)
 
 
 def new_rejections(

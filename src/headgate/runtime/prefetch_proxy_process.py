@@ -27,7 +27,7 @@ from headgate.config.proxy_section import Proxy
 from headgate.config.tree import LogSection
 from headgate.errors import ConfigurationError, MissingExtra, fail_if, reason_of
 from headgate.fetch.destinations import AddressRules, parse_network
-from headgate.fetch.fetcher import PROTOCOL, default_context
+from headgate.fetch.fetcher import tls_context
 from headgate.limit import Rule
 from headgate.proxy.admission.authority import HostRules
 from headgate.proxy.admission.decide import Admission, AdviceSource, ProxyPolicy
@@ -65,7 +65,7 @@ def check_proxy(proxy: Proxy) -> None:
     build_host_rules(proxy)
     build_clients(proxy)
     build_resolver(proxy, SystemLookup(), ())
-    advice_tls_context(proxy)
+    tls_context("proxy.advice_ca", proxy.advice_ca)
     read_token_keys(proxy)
     if proxy.cert:
         server_context(proxy.cert, proxy.key)
@@ -94,21 +94,6 @@ def build_resolver(proxy: Proxy, lookup: SystemLookup, listeners: Iterable[tuple
     )
     overrides = _parse("resolve", Overrides, proxy.resolve)
     return Resolver(rules, lookup, overrides=overrides)
-
-
-def advice_tls_context(proxy: Proxy) -> ssl.SSLContext:
-    """Return the TLS context of advice fetches; it trusts only the authorities of `advice_ca`, if given."""
-    if not proxy.advice_ca:
-        return default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols([PROTOCOL])
-    try:
-        context.load_verify_locations(proxy.advice_ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"proxy.advice_ca: {proxy.advice_ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
-        ) from None
-    return context
 
 
 def read_token_keys(proxy: Proxy) -> tuple[Key, ...]:

@@ -22,6 +22,7 @@ from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.config.tree import restart_note
 from headgate.errors import fail_if
+from headgate.fetch.fetcher import tls_context
 from headgate.observe.feed import MAX_ROWS, Minute, Sample
 from headgate.observe.metrics import counter, counter_metrics, gauge, sum_states
 from headgate.proxy.admission.advice_service import AdviceService
@@ -41,7 +42,6 @@ from headgate.runtime.prefetch_proxy_process import (
     ProxyConfiguration,
     ProxyProcess,
     WorkerState,
-    advice_tls_context,
     check_proxy,
     log_exception,
     self_signed,
@@ -218,7 +218,7 @@ class _ProxyServer(Server):
         asyncio.get_running_loop().set_exception_handler(log_exception)
         self._advice = AdviceService(
             settings.brand,
-            tls=advice_tls_context(settings),
+            tls=tls_context("proxy.advice_ca", settings.advice_ca),
             counts=self._counts,
             unreachable_for=settings.unreachable_hold,
             min_freshness=settings.min_freshness,

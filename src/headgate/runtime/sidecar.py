@@ -24,6 +24,7 @@ from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gatekeeping import (
     GATEKEEPER_GROUPS,
+    build_agents,
     domain_state,
     forget_expired,
     gatekeeper_counters,
@@ -269,6 +270,7 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
         rejections=new_rejections(read_sections(tree), domains, status=settings.rejection_status),
         settings=settings,
         domains=settings.domains,
+        agents=build_agents(tree),
         log=log,
     )
     return Composition(settings, domains, gatekeeper, plane)

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
+from ipaddress import ip_network
 
 import pytest
 import trustme
@@ -23,6 +24,7 @@ from headgate.advice.fetching import (
 from headgate.advice.parser import UNREACHABLE
 from headgate.errors import FetchError
 from headgate.fetch import fetcher
+from headgate.fetch.destinations import AddressRules
 from headgate.fetch.fetcher import fetch_advice
 from tests.quotes import quotes
 from tests.unit.agent import scripted
@@ -93,7 +95,7 @@ def fetched(
             server.port = listening.sockets[0].getsockname()[1]
             request = advice_request(f"{'https' if tls else 'http'}://{host}:{server.port}", IDENTITY)
             if fields is not None:
-                request = AdviceRequest(request.url, fields)
+                request = AdviceRequest(request.url + "?a=b", fields)
             response = await asyncio.to_thread(fetch_advice, request, tls=trust, **options)
             await server.over()
             return response
@@ -130,6 +132,21 @@ def test_the_request_is_a_plain_get(monkeypatch, tmp_path):
     )
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "a.example"])
+def test_a_forbidden_address_is_not_connected_to(monkeypatch, host):
+    """Also one that a name has beside others."""
+    with scripted.serving(lambda connection, server: connection.sendall(answer())) as server:
+        if host == "a.example":
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 1)) for each in ("93.184.216.34", "10.0.0.1")]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_given, **_options: found)
+        request = AdviceRequest(f"http://{host}:{server.port}/?a=b", ())
+        response = fetch_advice(request, rules=AddressRules())
+        assert response.status == 0
+        assert "which is loopback" in response.failure or "10.0.0.1, which is private" in response.failure
+        if host == "127.0.0.1":
+            assert fetch_advice(request, rules=AddressRules([ip_network("127.0.0.1/32")])).status == 200
+
+
 def test_the_request_has_the_given_fields():
     server = Server(answer(status=b"304 Not Modified"), hears_out=True)
     fields = (("If-None-Match", '"a"'), ("If-Modified-Since", "Sat, 01 Jan 2000 00:00:00 GMT"), ("User-Agent", "é"))
@@ -137,7 +154,7 @@ def test_the_request_has_the_given_fields():
     assert (
         b"".join(server.heard)
         == (
-            b"GET /.well-known/traffic-advice HTTP/1.1\r\n"
+            b"GET /.well-known/traffic-advice?a=b HTTP/1.1\r\n"
             b"Host: 127.0.0.1:%d\r\n"
             b'If-None-Match: "a"\r\n'
             b"If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n"

@@ -74,11 +74,11 @@ def test_a_line_has_all_that_is_known_of_a_request(tmp_path: Path) -> None:
             "verdict": "delayed", "reason": None, "wait_ms": 100.0, "method": "GET", "host": "a.example", "path": "/a",
             "protocol": "HTTP/1.1", "status": 200, "bytes": 5, "duration_ms": 500.0, "upstream": "192.0.2.9:80",
             "upstream_ms": 300.0, "upstream_status": 200, "request_id": "0123", "user_agent": "A/1",
-            "referer": "http://b",
+            "referer": "http://b", "agent": None,
         }
     ]  # fmt: skip
     names = "time client identifier domain verdict reason wait_ms method host path protocol status bytes duration_ms"
-    names += " upstream upstream_ms upstream_status request_id user_agent referer"
+    names += " upstream upstream_ms upstream_status request_id user_agent referer agent"
     assert list(AccessLine.__struct_fields__) == names.split()
 
 
@@ -107,7 +107,7 @@ def test_what_is_unknown_is_null(tmp_path: Path) -> None:
     [line] = entries(tmp_path, RequestRecord("", NOW, 1.0, None, b"0123", end=1.0, reason="client"))
     assert {name for name, value in line.items() if value is None} == {
         "client", "identifier", "domain", "verdict", "method", "host", "path", "protocol", "status", "upstream",
-        "upstream_ms", "upstream_status", "user_agent", "referer",
+        "upstream_ms", "upstream_status", "user_agent", "referer", "agent",
     }  # fmt: skip
 
 

@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1
 
 from headgate.config.proxy_section import Proxy
 from headgate.errors import ConfigurationError, MissingExtra
+from headgate.fetch.fetcher import tls_context
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.dns import SystemLookup
 from headgate.runtime import prefetch_proxy_process as module
 from headgate.runtime.prefetch_proxy_process import (
-    advice_tls_context,
     build_host_rules,
     build_resolver,
     check_proxy,
@@ -77,11 +77,11 @@ def test_own_listeners_are_never_connected_to():
 def test_advice_ca_replaces_the_usual_authorities(folder):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    context = advice_tls_context(Proxy(advice_ca="ca.pem"))
+    context = tls_context("proxy.advice_ca", "ca.pem")
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
-    assert advice_tls_context(Proxy()) is not context
+    assert tls_context("proxy.advice_ca", "") is not context
 
 
 def test_contradicting_key_files_are_refused(folder):

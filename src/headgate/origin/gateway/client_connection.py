@@ -483,7 +483,7 @@ class ClientConnection(asyncio.Protocol):
             self._read_on()
 
         priority = self._view.policy.priorities.get(record.domain, "people")
-        queued = QueuedRequest(priority, flow_of(request, self._view), permits.clock(), wake)
+        queued = QueuedRequest(priority, flow_of(record, request, self._view), permits.clock(), wake)
         permits.queue(queued)
         if queued.is_decided:
             self._carry_out(record, request, queued)

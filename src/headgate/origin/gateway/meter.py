@@ -22,13 +22,13 @@ MAX_REFUSED: Final = 15
 """Refused requests that are kept."""
 SERVED: Final = frozenset({"", "advice", "local", "redirect", "tunnel"})
 """Reasons of requests that neither failed nor were rejected."""
-REFUSED: Final = frozenset({"rule", "concurrency", "full", "lifeboat", "limit", "client_limit", "denied"})
+REFUSED: Final = frozenset({"rule", "concurrency", "full", "lifeboat", "limit", "client_limit", "denied", "challenge"})
 """Reasons of requests that the gate rejected."""
 
 _WIDTH: Final = len(SECONDS) + 1
 _ROWS: Final = 10
 """Hundreds of a status of three digits; an unknown class counts as 5xx (9110 15)."""
-_WITHOUT_RULES: Final = frozenset({"advice", "local", "denied", "redirect"})
+_WITHOUT_RULES: Final = frozenset({"advice", "local", "denied", "redirect", "challenge"})
 """Reasons of responses of the gate that need no domain."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,9 @@ from headgate.origin.response import Refusals, Rejections, Response
 from headgate.origin.routes import Routes
 from headgate.release import Status
 
+if TYPE_CHECKING:
+    from headgate.origin.agents import AgentVerifier
+
 _EXPLANATIONS = {
     "untrusted": (
         "{0} sends forwarding fields that are not used, so all of its requests count as one client; if it is "
@@ -35,6 +39,7 @@ _EXPLANATIONS = {
 _ACCEPT = re.compile(rb"\n[Aa](?i:ccept):[\t ]*+([^\r]*+)")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~=+/@-]{1,128}")
 """An id that can stand in a log, in HTML, and as a reference in a problem document without being escaped."""
+_SIGNED = re.compile(rb"\n[Ss](?i:ignature-input):")
 MAX_NAMED_PEERS = 64
 """Peers whose forwarding fields are reported in the log."""
 
@@ -62,6 +67,10 @@ class GatewayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The domains whose responses the concurrency limit does not count."""
     denies: Callable[[str], bool] | None = None
     """Returns whether requests from the address of a client are answered 403."""
+    agents: "AgentVerifier | None" = None
+    """Verifies which agent sent a request."""
+    challenged: frozenset[str] = frozenset()
+    """The domains whose requests are answered 403 and asked for a signature, unless an agent is verified."""
     advice: AdviceResource | None = None
     """Answers requests for the traffic advice."""
     arrivals: ArrivalMeter | None = None
@@ -126,7 +135,7 @@ def decide(
             return response
     domain, identifier = policy.routes.only, client.identifier
     if domain is None or identifier is None:
-        record.accounting = accounting = _admit_by_route(record, request, client)
+        record.accounting = accounting = _admit_by_route(record, request, client, counters)
     else:
         if policy.arrivals is not None:
             policy.arrivals.count(request, domain)
@@ -134,21 +143,31 @@ def decide(
     if accounting is None or accounting.status is not Status.REJECTED:
         if policy.quota is not None and accounting is not None:
             record.quota = policy.quota(accounting)
-        return None
+        return _challenge(accept_of(request), policy.error_page) if record.reason else None
     record.reason = "rule"
     return _rescue(record, request, policy, counters) or policy.reject(
         accounting, now=record.received, accept=accept_of(request)
     )
 
 
-def _admit_by_route(record: RequestRecord, request: RequestHead, client: ClientView) -> Accounting | None:
-    """Decide on a request in the domains of its route; None without one."""
+def _admit_by_route(
+    record: RequestRecord, request: RequestHead, client: ClientView, counters: GatewayCounters
+) -> Accounting | None:
+    """Decide on a request in the domains of its route; None without one, and for one that is challenged."""
     policy, known = client.policy, client.identifier
+    if policy.agents is not None and _SIGNED.search(request.raw):
+        record.agent = policy.agents.agent_of(_info(request, client), policy.trusted, now=record.received)
+        counters.signatures["verified" if record.agent else "unverified"] += 1
     identify = policy.identify if known is None else lambda _info: known
-    charges = policy.routes.charges(_info(request, client), identify)
+    charges = policy.routes.charges(_info(request, client, record.agent), identify)
     if policy.arrivals is not None:
         policy.arrivals.count(request, None if charges is None else charges.domain)
-    return None if charges is None else policy.gatekeeper.admit_all(charges, now=record.received)
+    if charges is None:
+        return None
+    if charges.domain in policy.challenged and not record.agent:
+        record.reason = "challenge"
+        return None
+    return policy.gatekeeper.admit_all(charges, now=record.received)
 
 
 def _check_forwarding(request: RequestHead, client: ClientView, counters: GatewayCounters) -> None:
@@ -185,11 +204,11 @@ def passed_request_id(request: RequestHead, client: ClientView) -> bytes:
     return values[0] if len(values) == 1 and _REQUEST_ID.fullmatch(values[0]) else b""
 
 
-def flow_of(request: RequestHead, client: ClientView) -> bytes:
+def flow_of(record: RequestRecord, request: RequestHead, client: ClientView) -> bytes:
     """Return the identifier of the client of a request, whether it has a domain or not."""
     if client.identifier is not None:
         return client.identifier
-    return client.policy.identify(_info(request, client))
+    return client.policy.identify(_info(request, client, record.agent))
 
 
 def _rescue(
@@ -208,6 +227,15 @@ def accept_of(request: RequestHead) -> bytes | None:
 
 
 @lru_cache(64)
+def _challenge(accept: bytes | None, page: str) -> Response:
+    from headgate.identity import accept_signature
+
+    response = gateway_problem(403, "this resource is for agents that sign their requests", accept, page=page)
+    response.fields.append((b"accept-signature", accept_signature().encode()))
+    return response
+
+
+@lru_cache(64)
 def _denial(accept: bytes | None, page: str) -> Response:
     return gateway_problem(403, "this client address is denied", accept, page=page)
 
@@ -218,5 +246,6 @@ def _address(request: RequestHead, client: ClientView) -> str:
     return client.policy.trusted.address(_info(request, client)) if info.trusted else info.address
 
 
-def _info(request: RequestHead, client: ClientView) -> RequestInfo:
-    return RequestInfo(request.method, request.path, request.host, request.fields, client.info.address)
+def _info(request: RequestHead, client: ClientView, agent: str = "") -> RequestInfo:
+    path, _, query = request.target.partition(b"?")
+    return RequestInfo(request.method, path, request.host, request.fields, client.info.address, query, agent)

@@ -27,6 +27,8 @@ class RequestRecord(msgspec.Struct, gc=False):
     """The value of X-Request-Id: that of a trusted proxy, or a new one."""
     accounting: Accounting | None = None
     """Domain, identifier, verdict and release; None for a request that no rule applies to."""
+    agent: str = ""
+    """The URL of the verified agent that signed it; empty for none."""
     quota: bytes = b""
     """Field lines about the quota of the client, for a response of the origin."""
     wait: float = 0.0
@@ -97,6 +99,8 @@ class GatewayCounters(msgspec.Struct):
     buffers_full: Annotated[dict[str, int], "kind"] = _BUFFERS
     """Bodies that found no room: the disk is full, or gate.bounds.buffer_files is reached. Such a request is answered
     503; for such a response the origin waits until its client has read on."""
+    signatures: dict[str, int] = msgspec.field(default_factory=lambda: {"verified": 0, "unverified": 0})
+    """Requests with a Web Bot Auth signature: verified, by a key of their agent; unverified, for any other reason."""
     lifeboat: int = 0
     """Rejected requests answered from a bundle instead."""
     advice_served: int = 0

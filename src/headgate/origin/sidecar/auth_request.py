@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from headgate.errors import ConfigurationError, fail_if
 from headgate.origin.delay import Delay
-from headgate.origin.identify import Header, Identify, parse_identify
+from headgate.origin.identify import ByAgent, Header, Identify, parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Response
 from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
@@ -51,6 +51,8 @@ def _lines_of(name: bytes) -> re.Pattern[bytes]:
 # The first line is that of nginx, which leaves out a line of that name which a client has sent.
 _ADDRESS: Final = _lines_of(b"x-headgate-address")
 _ACCEPT: Final = _lines_of(b"accept")
+_FIELD: Final = re.compile(rb"\n([^:\r\n]++):[\t ]*+([^\r\n]*+)")
+_SIGNED_PARTS: Final = [_lines_of(b"x-headgate-" + name) for name in (b"method", b"host", b"target")]
 
 
 class AuthRequest(DataPlane):
@@ -99,7 +101,10 @@ class AuthRequest(DataPlane):
             self.report_unknown(domain, now=now)
             return _FAILED
         fields = head if is_whole else b""
-        accounting = self.gatekeeper.admit(domain, _identifier(identify, fields, address[1]), now=now)
+        info = _info(identify, fields, address[1])
+        if isinstance(identify, ByAgent) and self.agents is not None:
+            info.agent = self.agents.agent_of(info, identify.fallback, now=now)
+        accounting = self.gatekeeper.admit(domain, identify(info), now=now)
         if accounting.status is Status.REJECTED:
             accept = _ACCEPT.search(fields)
             return _rejection(self.rejections(accounting, now=now, accept=accept[1] if accept is not None else None))
@@ -170,18 +175,23 @@ class _Connection(PlaneConnection[AuthRequest]):
 def _parse_check(name: bytes, method: bytes, ipv6_prefix: int) -> tuple[str, Identify] | None:
     """Parse the parts of a target; return None for an unknown method."""
     try:
-        identify = parse_identify(unquote(method), ipv6_prefix=ipv6_prefix)
+        identify = parse_identify(unquote(method), ipv6_prefix=ipv6_prefix, agents=True)
     except ConfigurationError:
         return None
     return unquote(name, errors="surrogateescape"), identify
 
 
-def _identifier(identify: Identify, head: bytes, address: bytes) -> bytes:
-    """Return the identifier of a request, whose head may have bytes that the grammar of HTTP forbids."""
-    fields = []
+def _info(identify: Identify, head: bytes, address: bytes) -> RequestInfo:
+    """Return what identifies a request, whose head may have bytes that the grammar of HTTP forbids."""
+    fields: list[tuple[bytes, bytes]] = []
+    if isinstance(identify, ByAgent):
+        method, host, target = (found[1] if (found := part.search(head)) else b"" for part in _SIGNED_PARTS)
+        path, _, query = target.partition(b"?")
+        fields = [(name.lower(), value.rstrip(b"\t ")) for name, value in _FIELD.findall(head)]
+        return RequestInfo(method, path, host, fields, address.decode("latin-1"), query)
     if isinstance(identify, Header):
         fields = [(identify.name, value.rstrip(b"\t ")) for value in _lines_of(identify.name).findall(head)]
-    return identify(RequestInfo(b"GET", b"", b"", fields, address.decode("latin-1")))
+    return RequestInfo(b"GET", b"", b"", fields, address.decode("latin-1"))
 
 
 def _rejection(response: Response) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -11,6 +11,9 @@ from headgate.config.tree import Sidecar
 from headgate.limit import DelayUntil, Gatekeeper
 from headgate.origin.response import Rejections
 from headgate.origin.sidecar.unix_socket import UnixSocket
+
+if TYPE_CHECKING:
+    from headgate.origin.agents import AgentVerifier
 
 Details = dict[str, str | int | float | bool | list[str]]
 """What a data plane shows of itself in /api/state."""
@@ -61,8 +64,10 @@ class DataPlane:
         settings: Sidecar,
         domains: Sequence[str],
         log: Callable[[str], None],
+        agents: "AgentVerifier | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.agents = agents
         self.gatekeeper = gatekeeper
         self.rejections = rejections
         self.settings = settings

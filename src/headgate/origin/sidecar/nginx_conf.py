@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import quote
 
 from headgate.errors import fail_if
+from headgate.origin.identify import AGENT
 from headgate.origin.sidecar.site import Site
 
 _TEMPLATE: Final = Path(__file__).with_name("nginx.conf")
@@ -50,6 +51,12 @@ _HEADER: Final = re.compile(r"[a-z0-9-]+")
 _WITHOUT_FIELDS: Final = "            proxy_pass_request_headers off;\n"
 _WITH_FIELDS: Final = (
     "            # All fields: only so the sidecar sees that the field which identifies is repeated.\n"
+)
+_WITH_SIGNATURE: Final = (
+    "            # All fields: a signature may cover any. The sidecar needs [web_bot_auth] in its file.\n"
+    "            proxy_set_header X-Headgate-Host $http_host;\n"
+    "            proxy_set_header X-Headgate-Method $request_method;\n"
+    "            proxy_set_header X-Headgate-Target $request_uri;\n"
 )
 
 
@@ -126,17 +133,18 @@ def auth_request_configuration(site: Site) -> str:
 
     Raises `ConfigurationError`, which names the flag, for a header that nginx does not pass on.
     """
-    header = site.header
+    by_agent = site.identify == AGENT
+    header = None if by_agent else site.header
     fail_if(
         header is not None and not _HEADER.fullmatch(header),
         f"--identify: nginx ignores the header {header!r}; expected a name of letters, digits and hyphens",
     )
-    method = "client-address" if header is None else f"header:{header}"
+    method = AGENT if by_agent else "client-address" if header is None else f"header:{header}"
     socket = f"unix:{site.socket}".replace("\\", "\\\\").replace('"', '\\"')
     texts = {
         "socket": f'"{socket}"',
         "target": f"/check/{quote(site.domain, safe='')}?identify={method}",
-        "fields": _WITHOUT_FIELDS if header is None else _WITH_FIELDS,
+        "fields": _WITH_SIGNATURE if by_agent else _WITHOUT_FIELDS if header is None else _WITH_FIELDS,
         "failures": _FAILURES,
     }
     parts = {

@@ -14,7 +14,7 @@ from headgate.config.origin_section import OriginUrl
 from headgate.config.section import check_socket_path
 from headgate.errors import ConfigurationError, fail_if, naming
 from headgate.limit import Accounting
-from headgate.origin.identify import Header, parse_identify
+from headgate.origin.identify import AGENT, Header, parse_identify
 from headgate.origin.response import Rejections, Response
 from headgate.release import Status
 
@@ -56,7 +56,7 @@ class Site:
         with naming("--origin"):
             origin = self.origin_address
         with naming("--identify"):
-            _ = self.header
+            _ = self.identify != AGENT and self.header  # only some servers have agents verified
         fail_if(not self.listen.port, "--listen: the server needs a port, got 0; expected one such as 127.0.0.1:8080")
         hosts = [("--origin", origin.host), ("--rlqs", self.rlqs.host if self.rlqs is not None else None)]
         for flag, host in (*hosts, ("--listen", None if self.listen.host == _EVERY_ADDRESS else self.listen.host)):

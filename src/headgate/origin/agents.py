@@ -1,0 +1,243 @@
+"""Which agent sent a request: verifies Web Bot Auth signatures with the keys that agents publish.
+
+`AgentVerifier.agent_of` returns at once. An agent whose keys are not known is anonymous until a thread has fetched
+them; a failed fetch changes nothing, and stale keys are used for a day. Verified signatures are cached until they
+expire. A request is charged to the address of its client before any work, and refunded if it is verified: so invalid
+signatures of a client cost little more than requests without one, and they never enter a cache.
+
+One verifier may be called by several threads.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from headgate.advice.cache import Fetch, WellKnownCache
+from headgate.advice.fetching import NETWORK_ERROR, AdviceRequest, AdviceResponse, Interpretation
+from headgate.advice.freshness import retry_release
+from headgate.advice.parser import UNREACHABLE
+from headgate.errors import FetchError, fail_if
+from headgate.fetch.destinations import AddressRules, parse_network
+from headgate.fetch.fetcher import fetch_advice, tls_context
+from headgate.fetch.pace import USER_AGENT
+from headgate.http.fields import lines_of
+from headgate.identity import AgentUrl, Claim, KeyDirectory, SignedMessage, parse_directory, read_claims
+from headgate.identity.directory import MAX_FRESHNESS, MEDIA_TYPE, MIN_FRESHNESS, InvalidDirectory
+from headgate.identity.message import normal_authority
+from headgate.origin.request_info import RequestInfo
+
+STALE_FOR: Final = 86_400.0
+"""Seconds for which keys are used after their directory should have been fetched again."""
+
+MAX_DIRECTORIES: Final = 1_000
+MAX_CACHED: Final = 4_096
+"""Verified signatures that are cached."""
+MAX_CACHED_SIZE: Final = 2_048
+"""Bytes of the fields of a request whose verified signature is cached."""
+MAX_FETCHES: Final = 4
+"""Directories that are fetched at once."""
+MAX_CLIENTS: Final = 16_384
+
+_LOG_INTERVAL: Final = 10.0
+"""Seconds between two lines about directories that cannot be fetched."""
+_FIELDS: Final = frozenset({b"signature", b"signature-input", b"signature-agent"})
+
+_Key = tuple[bytes | tuple[bytes, bytes], ...]
+FetchKeys = Callable[[AdviceRequest], AdviceResponse]
+"""Sends a request and returns the response; raises `FetchError`. Called by a thread."""
+
+
+class _Budget:
+    """Token buckets by client, of at most `MAX_CLIENTS`."""
+
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst, self._rate = burst, per_second
+        self._levels: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: Hashable, now: float) -> bool:
+        """Take a token of a client; return False without one."""
+        level, since = self._levels.pop(client, (self._burst, now))
+        level = min(self._burst, level + max(0.0, now - since) * self._rate)
+        self._levels[client] = (level - 1 if level >= 1 else level), now
+        if len(self._levels) > MAX_CLIENTS:
+            self._levels.popitem(last=False)
+        return level >= 1
+
+    def refund(self, client: Hashable) -> None:
+        """Return a token that was taken."""
+        level, since = self._levels[client]
+        self._levels[client] = level + 1, since
+
+
+class _Held(msgspec.Struct):
+    directory: KeyDirectory
+    fresh_until: float
+
+
+class AgentVerifier:
+    """Finds the verified agent of a request.
+
+    `authorities` are the hosts, with their ports unless 443, at which the site is reached: a signature for another
+    authority is not accepted, or else a site that an agent visits could send its signature here. `fetch_keys` fetches
+    a directory. With `single_use`, a signature needs a nonce, and is accepted once. Raises `ConfigurationError` without
+    authorities.
+    """
+
+    def __init__(
+        self,
+        authorities: Iterable[str],
+        *,
+        fetch_keys: FetchKeys | None = None,
+        single_use: bool = False,
+        clock: Callable[[], float] = time.time,
+        log: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        self._authorities = frozenset(normal_authority(each) for each in authorities)
+        fail_if(not self._authorities, "web_bot_auth.authorities: expected the hosts of the site, as in Host")
+        self._fetch_keys = fetch_keys or directory_fetcher()
+        self._clock, self._log, self._log_at = clock, log, 0.0
+        self._single_use = single_use
+        self._directories: OrderedDict[str, _Held] = OrderedDict()
+        self._verified: OrderedDict[_Key, Claim] = OrderedDict()
+        self._nonces: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._cache = WellKnownCache(_Directories(), most_origins=MAX_DIRECTORIES)
+        self._verifications = _Budget(20, 1)
+        self._fetches, self._all_fetches = _Budget(5, 0.1), _Budget(20, 2)
+        self._running = 0
+        self._lock = threading.Lock()
+
+    def agent_of(self, info: RequestInfo, client: Callable[[RequestInfo], bytes], *, now: float) -> str:
+        """Return the URL that identifies the agent that signed a request; empty if it is not verified.
+
+        `client` returns the address to which the work is charged.
+        """
+        given = [field for field in info.fields if field[0] in _FIELDS]
+        if len(given) < len(_FIELDS):
+            return ""
+        key: _Key = (info.host, *given)
+        known = self._verified.get(key)
+        if known is not None and now < known.expires:
+            return known.agent.identifier
+        with self._lock:
+            return self._verify(key, info, client(info), now)
+
+    def _verify(self, key: _Key, info: RequestInfo, client: bytes, now: float) -> str:
+        message = _message(info)
+        if normal_authority(message.authority) not in self._authorities or not self._verifications.take(client, now):
+            return ""
+        for claim in read_claims(message, now=now):
+            held = self._directories.get(claim.agent.fetch)
+            known = None if held is None or now >= held.fresh_until + STALE_FOR else held.directory
+            public = None if known is None else known.key(claim.key_id, now=now)
+            if held is None or public is None or now >= held.fresh_until:
+                self._want(claim.agent, client, now)
+            if public is not None and claim.is_signed_by(public) and self._is_first_use(claim):
+                self._verifications.refund(client)
+                self._directories.move_to_end(claim.agent.fetch)
+                size = sum(len(value) for name, value in info.fields if name in _FIELDS)
+                if not self._single_use and not claim.is_narrow and size <= MAX_CACHED_SIZE:
+                    self._verified[key] = claim
+                    _keep(self._verified, MAX_CACHED)
+                return claim.agent.identifier
+        return ""
+
+    def _is_first_use(self, claim: Claim) -> bool:
+        """Return whether a signature may be used; with `single_use` only once."""
+        if not self._single_use:
+            return True
+        use = claim.key_id, claim.nonce
+        is_first = bool(claim.nonce) and use not in self._nonces
+        self._nonces[use] = claim.expires
+        _keep(self._nonces, MAX_CLIENTS)
+        return is_first
+
+    def _want(self, agent: AgentUrl, client: bytes, now: float) -> None:
+        """Start to fetch the keys of an agent, unless that is due later, or too many are fetched."""
+        answer = self._cache.ask(agent.fetch, now=now)
+        if not isinstance(answer, Fetch):
+            return
+        # What is fetched again is bounded by the number of directories.
+        is_known = agent.fetch in self._directories
+        may_fetch = self._running < MAX_FETCHES and (is_known or self._fetches.take(client, now))
+        if not may_fetch or not (is_known or self._all_fetches.take(b"", now)):
+            self._cache.abandoned(answer, retry_at=now + 1)
+            return
+        self._running += 1
+        threading.Thread(target=self._fetch, args=(answer, agent), name="headgate-keys", daemon=True).start()
+
+    def _fetch(self, fetch: Fetch, agent: AgentUrl) -> None:
+        try:
+            response = self._fetch_keys(fetch.request)
+        except FetchError as error:
+            response = NETWORK_ERROR._replace(failure=str(error))
+        now, found, why = self._clock(), None, response.failure or f"status {response.status}"
+        if response.status == 200 and not response.failure:
+            try:
+                found = parse_directory(agent, response.fields, response.body or b"", now=now)
+            except InvalidDirectory as error:
+                why = str(error)
+        with self._lock:
+            self._running -= 1
+            # Without validators: a directory is small, and each key that was removed must be seen.
+            kept = [("retry-after", line) for line in lines_of(response.fields, "retry-after")]
+            self._cache.received(fetch, response._replace(fields=kept), now=now)
+            if found is None and now >= self._log_at:
+                self._log_at = now + _LOG_INTERVAL
+                self._log(f"warning: no keys from {agent.fetch}: {why}; requests of this agent stay anonymous")
+            if found is not None:
+                self._directories[agent.fetch] = _Held(found, now + found.fresh_for)
+                _keep(self._directories, MAX_DIRECTORIES)
+                for key, claim in list(self._verified.items()):
+                    if claim.agent.fetch == agent.fetch and found.key(claim.key_id, now=now) is None:
+                        del self._verified[key]
+
+
+def _keep(entries: OrderedDict[Any, Any], most: int) -> None:
+    while len(entries) > most:
+        entries.popitem(last=False)
+
+
+def _message(info: RequestInfo) -> SignedMessage:
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in info.fields]
+    target = info.path + (b"?" + info.query if info.query else b"")
+    return SignedMessage(info.method.decode("latin-1"), info.host.decode("latin-1"), target.decode("latin-1"), fields)
+
+
+def directory_fetcher(allowed: Iterable[str] = (), ca: str = "") -> FetchKeys:
+    """Return what fetches directories from global addresses and `allowed` networks; `ca` replaces the authorities.
+
+    Raises `ConfigurationError` for an invalid network or file.
+    """
+    rules = AddressRules(map(parse_network, allowed))
+    return partial(fetch_advice, tls=tls_context("web_bot_auth.ca", ca), rules=rules)
+
+
+class _Directories:
+    """When directories are fetched again, for `WellKnownCache`: here, what they contain does not matter."""
+
+    kind = "keys"
+    min_freshness = MIN_FRESHNESS
+
+    def key(self, url: str) -> str | None:
+        """Return the URL itself: a host may have several directories."""
+        return url
+
+    def request(self, origin: str) -> AdviceRequest | None:
+        """Return the request for a directory."""
+        accept = f"{MEDIA_TYPE}, application/jwk-set+json;q=0.9, application/json;q=0.8"
+        fields = (("Accept", accept), ("Accept-Encoding", "identity"), ("User-Agent", USER_AGENT))
+        return AdviceRequest(origin, fields, any_type=True)
+
+    def interpret(self, response: AdviceResponse) -> Interpretation:
+        """Return whether there was a response with status 200."""
+        return Interpretation(True if response.status == 200 else UNREACHABLE, "")
+
+    def fresh_for(self, response: AdviceResponse, result: object, *, now: float) -> float:  # noqa: ARG002
+        """Return the seconds until it may be fetched again, if that is necessary."""
+        release = retry_release(response.fields, now=now)
+        return min(max(MIN_FRESHNESS, release - now), MAX_FRESHNESS)
