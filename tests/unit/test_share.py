@@ -133,7 +133,7 @@ def test_the_page_on_services_names_files_and_commands_that_exist(capsys):
     assert len(run) == 2
     for words in run:
         with pytest.raises(SystemExit) as ended:
-            main([*words.split(), "--help"])
+            main([*shlex.split(words), "--help"])
         assert ended.value.code == 0
     assert f"exposure {MAX_EXPOSURE} of 10" in page
 

@@ -22,7 +22,7 @@ _TEMPLATE: Final = """\
 [gate]
 # Where requests are forwarded to.
 origin = {origin}
-# Where clients connect; 0.0.0.0:80 accepts those of other machines.
+# Where clients connect; *:80 accepts those of other machines, by IPv4 and IPv6.
 listen = {listen}
 # Where /metrics, /readyz and /api/state are, for this machine only.
 admin = "127.0.0.1:{admin}"
@@ -89,7 +89,7 @@ def init(*, file: str, force: bool, **answers: str | None) -> None:
     except OSError as error:
         raise ConfigurationError(f"{printable(file)} cannot be written: {reason_of(error)}") from None
     flag = "" if file == DEFAULT_FILE else f" --config {shlex.quote(file)}"
-    host = address._replace(host="127.0.0.1") if address.host in {"0.0.0.0", "::"} else address
+    host = address._replace(host="127.0.0.1") if address.host in {"*", "0.0.0.0", "::"} else address
     click.echo(f"{printable(file)} is written. Next:\n")
     click.echo(f"  headgate serve{flag}\n  curl -i http://{host}/\n")
     click.echo("Rules from a log of your server: headgate replay access.log")
