@@ -3,7 +3,7 @@
 The `overview` has `domains` (rules, mode, algorithm and holds by name), `held` (domain, identifier, release time),
 `refused` (the last requests refused or failed), `origins` (failed, failure and in_flight by name), `masters` (whether
 they are connected, by address), `master`, `store` and `advice`, as in /api/state. An identifier is shown as
-`log.identifiers` says; null if it is hidden.
+`log.identifiers` says, which `identifiers` repeats; null if it is hidden.
 """
 
 import time
@@ -111,6 +111,7 @@ def gate_overview(
             {"domain": domain, "identifier": identifier or None, "release": release}
             for (domain, identifier), release in nlargest(MAX_HELD, held.items(), key=lambda one: one[1])
         ],
+        "identifiers": tree.log.identifiers,
         "refused": nlargest(
             MAX_REFUSED, chain.from_iterable(one["refused"] for one in answers), key=lambda one: one["time"]
         ),

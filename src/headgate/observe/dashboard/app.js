@@ -10,7 +10,6 @@ import { Table } from "./tables.js";
 
 const KINDS = { gate, master, router, proxy };
 const STALE = 3500; // milliseconds without an event after which the connection counts as lost
-const RETRY = 2000;
 const WORDS = { ok: "normal", warn: "look here", bad: "trouble", idle: "no data" };
 
 let source = null;
@@ -27,7 +26,7 @@ function open() {
   source.addEventListener("error", () => {
     lose();
     // A server that answers with an error is not asked again by the browser.
-    if (source.readyState === EventSource.CLOSED) setTimeout(open, RETRY);
+    if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000);
   });
 }
 
@@ -84,6 +83,8 @@ function summary(cards) {
 }
 
 function answer(state, text) {
+  // Its numbers change each second: it is read aloud only when something else is the matter.
+  if (byId("answer").dataset.state !== state) write(byId("news"), text);
   byId("answer").dataset.state = state;
   write(byId("answer"), text);
 }
