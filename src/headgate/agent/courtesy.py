@@ -62,7 +62,8 @@ class Courtesy:
     * `rate`: requests to each origin, such as `"1/s"` or `"1/s burst 5"`. `concurrency`: requests to each origin that
       are in flight at most, until their responses end with httpx and aiohttp, or until the head of these; "adaptive"
       for fewer while responses take longer. A request waits for its turn, for `wait` seconds at most if that is given.
-      With `wait`, what remains of a limit by RateLimit fields is spread over its window.
+      With `wait` or `retry`, requests come back gradually after a failure of their origin, and what remains of a
+      limit by RateLimit fields is spread over its window.
     * `min_freshness`: minimum seconds that fetched advice stays fresh, whatever its response says; default 600, as the
       document suggests. Lower it in tests only: origins are asked more often.
     * `on_event`: called with an `Event` when a request is held, sent, answered or retried and when advice was fetched;

@@ -75,7 +75,8 @@ class OriginPace:
         self._in_flight = 0
         self._limit = settings.limit
         self._unanswered = 0
-        """Requests in flight without a response; bodies of others may go on for long."""
+        """Requests in flight without a response that were sent after the last failure: others may hang, and the bodies
+        of those with a response may go on for long."""
         self._window = NEVER
         """Their greatest number, once a request has failed."""
         self._threshold = NEVER
@@ -103,6 +104,8 @@ class OriginPace:
 
     def enter(self, request: object, *, now: float) -> PaceWait | None:
         """Let a request be sent, and return None; or return what it has to wait for before it asks again."""
+        if self._failed > now:
+            self._failed = now  # the clock was set back
         release = self.release(now=now)
         may_go = self._in_flight < self._limit and self._unanswered < self._window
         is_next = may_go and (not self._waiting or next(iter(self._waiting)) == request)
@@ -127,20 +130,23 @@ class OriginPace:
     def answered(self, state: OriginState, *, sent: float, now: float) -> None:
         """Adapt to the end of the wait for a response, which shows this state of the origin.
 
-        Requests that fail together count once.
+        Requests that were sent before the last failure change nothing: those that fail together count once.
         """
-        self._unanswered -= 1
+        is_new = sent >= self._failed
+        if is_new:
+            self._unanswered = max(0, self._unanswered - 1)
         if sent >= self._full_at > ASAP:
             # The origin counts the first request of a burst when it arrives: at the latest now. Without this, the first
             # one behind the burst comes too early by the time that the first was under way.
             self._arrival, self._full_at = self._arrival + now - self._full_at, ASAP
         if state in {"limiting", "down"}:
-            if sent >= min(self._failed, now):
+            if is_new:
                 if self._window > 1:  # "held constant" while the first retransmission fails (RFC 5681, section 3.1)
                     self._threshold = max(_LEAST_THRESHOLD, (self._unanswered + 1) / 2)
-                self._window, self._failed = 1.0 if state == "down" else self._threshold, now
+                self._window = 1.0 if state == "down" else self._threshold
+                self._failed, self._unanswered = now, 0
         elif state == "up":
-            if sent >= self._failed:
+            if is_new:
                 self._window += 1.0 if self._window < self._threshold else 1.0 / self._window
             if self._settings.is_adaptive:
                 self._adapt(now - sent)

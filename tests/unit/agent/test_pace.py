@@ -64,7 +64,7 @@ def test_requests_come_back_gradually_after_a_failure():
     pace = Pace(None, None, 60).of(ORIGIN)
     assert entered(pace, "abcdefgh") == "abcdefgh"
     pace.answered("down", sent=0.0, now=1.0)  # the bodies of the others may never end
-    for _ in range(7):
+    for _ in range(6):
         pace.answered("down", sent=0.0, now=2.0)  # together with the first: counts once
     assert entered(pace, "ijklmnopqrstuvw", now=3.0) == "i"
     pace.answered("down", sent=3.0, now=4.0)
@@ -80,11 +80,21 @@ def test_requests_come_back_gradually_after_a_failure():
     assert entered(pace, "nopqrstuvw", now=9.0) == "nopq"  # half of the eight at first
     for _ in "nopq":
         pace.answered("up", sent=9.0, now=10.0)
+    pace.answered("down", sent=0.0, now=10.0)  # the last of the first, which has hung
     assert entered(pace, "rstuvwxyz", now=10.0) == "rstuv"  # from here, one more each round
     pace.answered("limiting", sent=10.0, now=11.0)
     for _ in "stuv":
         pace.answered("up", sent=10.0, now=12.0)  # sent before it, so the window does not grow
     assert entered(pace, "wxyz", now=13.0) == "wxy"  # more than half of five
+
+
+def test_a_clock_that_is_set_back_after_a_failure_blocks_no_request():
+    pace = Pace(None, None, 60).of(ORIGIN)
+    assert entered(pace, "a", now=100.0) == "a"
+    pace.answered("down", sent=100.0, now=101.0)
+    for now in (1.0, 2.0, 3.0):
+        assert entered(pace, "bcdefgh", now=now)
+        pace.answered("up", sent=now, now=now)
 
 
 def test_the_first_request_of_a_burst_counts_when_it_arrives():
