@@ -439,5 +439,5 @@ def test_a_response_that_is_read_already_ends_its_request():
 def test_a_request_without_a_turn_says_when_to_ask_again():
     courtesy = Courtesy(concurrency=1, wait=0, clock=lambda: 1000.0)
     courtesy.attempt("GET", HELD_URL).wait()
-    with pytest.raises(RetryLater, match=r"the pace of this agent; retry at 1970-01-01T00:16:40Z, in 0\.0 s"):
+    with pytest.raises(RetryLater, match=r"the pace of this agent; retry at 1970-01-01T00:16:41Z, in 1\.0 s"):
         courtesy.attempt("GET", HELD_URL).wait()
