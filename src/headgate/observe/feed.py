@@ -34,8 +34,8 @@ _HISTORY: Final = 900
 _MAX_VIEWERS: Final = 16
 _MAX_QUEUED: Final = 4
 """Events that a viewer may be behind."""
-_MAX_PROCESSES: Final = 256
-"""Processes whose counts are remembered; a gate replaces workers that end."""
+_MAX_SILENT: Final = 32
+"""Processes that do not answer, or have ended, whose counts are remembered."""
 MAX_ROWS: Final = 50
 """Rows of each table of an overview."""
 _SNAPSHOTS: Final = 6
@@ -167,7 +167,7 @@ class Feed:
             if sample.tables:
                 tables = _plus(tables, _minus(sample.tables, before.tables))
             self._before[sample.process] = msgspec.structs.replace(sample, tables=sample.tables or before.tables)
-        for process in list(self._before)[:-_MAX_PROCESSES]:
+        for process in list(self._before)[: -len(samples) - _MAX_SILENT]:
             del self._before[process]
         if tables:
             self._totals = {

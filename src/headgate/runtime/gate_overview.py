@@ -43,7 +43,7 @@ class GateParts(NamedTuple):
         names = [domain.name for domain in self.domains]
         rows = {name: [*msgspec.structs.astuple(self.gatekeeper.totals[name]), meter.failed(name)] for name in names}
         permits = self.gateway.context.permits
-        limit = permits.limit.state if permits is not None else None
+        limit = permits.limit.state if permits is not None and permits.limit.settings.mode == "enforce" else None
         counts = sum_verdicts(rows.values())
         counts["limited"] = sum(sum(one.values()) for one in limit.rejected.values()) if limit is not None else 0
         counts["upstream_failures"] = sum(sum(pool.failures.values()) for pool in pools)
@@ -52,7 +52,7 @@ class GateParts(NamedTuple):
         gauges = {
             "connections": len(self.gateway.connections),
             "in_flight": sum(len(pool.open) - len(pool.idle) for pool in pools),
-            "limit": limit.limit if limit is not None and limit.mode == "enforce" else 0,
+            "limit": limit.limit if limit is not None else 0,
             "queued": limit.queued if limit is not None else 0,
             "delayed_now": self.gatekeeper.delayed,
             "holds": sum(map(self.gatekeeper.hold_count, names)),

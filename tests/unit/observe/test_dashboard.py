@@ -73,9 +73,9 @@ async def test_rows_are_what_all_processes_have_counted_since_the_row_before():
     await feed.tick(103)
     assert rows(feed) == [[100, 15, [15, 2], 2, 4], [101, 4, [4, 1], 2, 0], [102, 1, [1, 0], 2, 0]]
     for second in range(1_000):
-        server.now = [sample(1, second)]
+        server.now = [sample(second, 1)]
         await feed.tick(200 + second)
-    assert (len(rows(feed)), rows(feed)[-1][0]) == (900, 1199)
+    assert (len(rows(feed)), rows(feed)[-1][:2], len(feed._before)) == (900, [1199, 1], 33)
 
 
 async def test_tables_are_read_for_all_viewers_together_and_have_a_bound():
