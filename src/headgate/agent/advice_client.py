@@ -25,7 +25,7 @@ from headgate.advice.cache import REPORT_TIMEOUT, Fetch
 from headgate.advice.decision import Advice
 from headgate.advice.fetching import NETWORK_ERROR, AdviceRequest, AdviceResponse, too_late
 from headgate.agent.wait import in_asyncio
-from headgate.http.fields import lines_of
+from headgate.http.fields import Pairs, lines_of
 from headgate.http.url import resolve
 from headgate.throttle.throttle import REDIRECTS
 
@@ -178,7 +178,8 @@ class AdviceClient:
     """A well-known resource of all origins, such as their traffic advice, fetched when necessary.
 
     `on_advice` is called with the result of each fetch. `own_fields` returns the agent's own fields for a method and a
-    URL; each request for the resource is sent with them. `default` starts the fetches for requests without an HTTP
+    URL; each request for the resource is sent with them. `is_asked_to_sign` returns whether a response to a URL asks
+    for a signature, which `own_fields` has from then on. `default` starts the fetches for requests without an HTTP
     client. `clock` returns seconds since 1970. With `shared`, other processes fetch for this one, and it for them.
     """
 
@@ -189,6 +190,7 @@ class AdviceClient:
         clock: Callable[[], float],
         on_advice: Callable[[Advice], None],
         own_fields: Callable[[str, str], Mapping[str, str]],
+        is_asked_to_sign: Callable[[str, int, Pairs], bool],
         default: StartFetch,
         shared: SharedResponses | None = None,
     ) -> None:
@@ -197,6 +199,7 @@ class AdviceClient:
         self._clock = clock
         self._on_advice = on_advice
         self._own_fields = own_fields
+        self._is_asked_to_sign = is_asked_to_sign
         self._default = default
         self._running: dict[str, _Running] = {}
         self._is_closed = False
@@ -279,21 +282,27 @@ class AdviceClient:
             found = None if self._shared is None else self._shared.claim_response(request.url, now=self._clock())
             if found is None:
                 fields = {**dict(request.fields), **self._own_fields("GET", request.url)}
-                request = msgspec.structs.replace(request, fields=tuple(fields.items()))
-                running.runner = running.start(request, partial(self._share, running, request))
+                sent = msgspec.structs.replace(request, fields=tuple(fields.items()))
+                report = partial(self._share, running, request, is_unsigned="Signature" not in fields)
+                running.runner = running.start(sent, report)
             else:
                 response = msgspec.msgpack.decode(found, type=AdviceResponse) if found else FetchedElsewhere()
                 self._receive(running, request, response)
         except Exception as error:  # such as that no thread can be started
             self._report(running, error)
 
-    def _share(self, running: _Running, request: AdviceRequest, outcome: Outcome) -> None:
-        """Share the outcome, unless it says something to this process only; then use it."""
+    def _share(self, running: _Running, request: AdviceRequest, outcome: Outcome, *, is_unsigned: bool) -> None:
+        """Share the outcome, unless it says something to this process only; then use it, or fetch with a signature."""
+        answer = outcome if isinstance(outcome, AdviceResponse) else NETWORK_ERROR
+        must_sign = is_unsigned and self._is_asked_to_sign(request.url, answer.status, answer.fields)
         if self._shared is not None:
-            is_shared = isinstance(outcome, AdviceResponse) and outcome.status != 304
-            response = msgspec.msgpack.encode(outcome) if is_shared else b""
+            is_shared = outcome is answer and answer.status != 304 and not must_sign
+            response = msgspec.msgpack.encode(answer) if is_shared else b""
             self._shared.keep_response(request.url, response, now=self._clock())
-        self._receive(running, request, outcome)
+        if must_sign:
+            self._start(running, request)
+        else:
+            self._receive(running, request, outcome)
 
     def _receive(self, running: _Running, request: AdviceRequest, outcome: Outcome) -> None:
         """Follow a redirect if the request does; otherwise report the outcome."""

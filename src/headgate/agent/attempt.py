@@ -96,6 +96,8 @@ class Attempt(msgspec.Struct, eq=False):
     """What it does now."""
     ends_with_body: bool = False
     """Whether the transport calls `ended` at the end of a body; else a request is in flight until its head."""
+    asks_for_signature: bool = False
+    """Whether the response asks for a signature, and the request had none: it may be sent again once, with one."""
     place: "OriginPace | None" = None
     """Where it waits for its turn, or is in flight."""
     _sent: float = ASAP
@@ -107,6 +109,8 @@ class Attempt(msgspec.Struct, eq=False):
     """When it was held first; None while nothing has held it."""
     _waited: float = 0.0
     _waited_for_advice: float = 0.0
+    _is_unsigned: bool = False
+    """Whether it was sent without a signature by an agent that has a key."""
 
     def wait(self) -> Wait | None:
         """Return what to wait for before asking this again; None when the request is to be sent now.
@@ -153,7 +157,14 @@ class Attempt(msgspec.Struct, eq=False):
 
     def own_fields(self, user_agent: str | None) -> dict[str, str]:
         """Return these fields for a request that is sent now, and has this User-Agent so far."""
-        return self._state.own_fields(self._method, self._url, user_agent)
+        fields = self._state.own_fields(self._method, self._url, user_agent)
+        self._is_unsigned = self._state.signer is not None and "Signature" not in fields
+        return fields
+
+    @property
+    def signs(self) -> bool:
+        """Whether the agent has a key, so that the fields of a signature are its own."""
+        return self._state.signer is not None
 
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
@@ -181,7 +192,12 @@ class Attempt(msgspec.Struct, eq=False):
             target = redirect_target(self._url, headers)
             interactive_redirect.set(None if target is None else [_plain(target)])
         asked = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP) if fields else ASAP
+        must_sign = self._is_unsigned and state.is_asked_to_sign(self._url, status, headers)
+        self.asks_for_signature = must_sign and self._is_idempotent
         repeats = status in state.retry.statuses and self._is_idempotent and self._repeats(status, asked, now)
+        if self.asks_for_signature and self._repeatable and not repeats and asked - now <= state.max_delay:
+            self._repeat(status, max(asked - now, 0.0))
+            repeats = True
         if repeats or not self.ends_with_body:
             self.ended()
         return not repeats
@@ -226,10 +242,13 @@ class Attempt(msgspec.Struct, eq=False):
             longest = min(state.max_delay, self._began + state.retry.total_time - now)
             if self._retry_in > longest or not state.throttle.spend_retry(self._url, now=now, sent=self._sent):
                 return False
-        self.phase = "WAITING"
-        self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
-        self._report("retried", status=status, number=self._tries, delay=self._retry_in)
+        self._repeat(status, self._retry_in)
         return True
+
+    def _repeat(self, status: int, pause: float) -> None:
+        self.phase, self._retry_in = "WAITING", pause
+        self._since, self._waited, self._waited_for_advice = None, 0.0, 0.0
+        self._report("retried", status=status, number=self._tries, delay=pause)
 
     @property
     def _is_idempotent(self) -> bool:

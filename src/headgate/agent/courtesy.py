@@ -29,9 +29,11 @@ from headgate.throttle.fields import Headers
 from headgate.throttle.throttle import RETRY_BUDGET
 
 if TYPE_CHECKING:
+    from os import PathLike
     from ssl import SSLContext  # which takes longer to import than all of this
 
     from headgate.agent.pace import Concurrency
+    from headgate.agent.signature import AgentSigner, Sign
 
 
 _INTERACTIVE: Final[ContextVar[bool]] = ContextVar("headgate_interactive", default=False)
@@ -68,6 +70,11 @@ class Courtesy:
       document suggests. Lower it in tests only: origins are asked more often.
     * `on_event`: called with an `Event` when a request is held, sent, answered or retried and when advice was fetched;
       in any thread or task. Its errors are logged. The logger `headgate.agent` logs holds and retries at INFO.
+    * `key`: the path of a key file made by `headgate keys new --agent`, with which each request over https is signed by
+      Web Bot Auth, and each fetch of advice and robots.txt; for the extra `sign`. `agent_url`: where the public keys
+      are, such as `"https://bot.example"`; origins know the agent by this URL. `sign`: `"when-asked"` signs only to
+      origins that have answered 401, 403 or 429 with `Accept-Signature`; a request that may be repeated is sent again
+      then, once. Default `"always"`.
     * `throttle`: a throttle with other limits, or one shared between processes. It has its own policy and retry
       budget. A plain `Throttle` belongs to one courtesy.
     * `tls`: the TLS context for fetching advice when no client is at hand. Otherwise the client that sends the request
@@ -96,6 +103,9 @@ class Courtesy:
         concurrency: "Concurrency | None" = None,
         min_freshness: float = MIN_FRESHNESS,
         on_event: Callable[[Event], object] | None = None,
+        key: "str | PathLike[str] | None" = None,
+        agent_url: str | None = None,
+        sign: "Sign | None" = None,
         tls: "SSLContext | None" = None,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
@@ -112,6 +122,7 @@ class Courtesy:
             throttle,
             self._identity,
             user_agent=self.user_agent,
+            signer=_new_signer(key, agent_url, sign),
             wait=wait,
             retry=retry,
             robots=robots,
@@ -130,6 +141,8 @@ class Courtesy:
         """Whether origins are asked for their traffic advice or robots.txt."""
         self.retry = state.retry
         """Which requests are sent again."""
+        self.may_repeat = state.retry.attempts > 0 or (state.signer is not None and state.signer.when_asked)
+        """Whether any request is sent again, after a failure or with a signature."""
 
     def __enter__(self) -> Self:
         return self
@@ -320,6 +333,18 @@ def _named(identity: Iterable[str] | None, info: str | None) -> tuple[AgentIdent
     names = AgentIdentity(identity)
     product = f"{names.brand}/{version}" if version else names.brand
     return names, f"{product} (+{info})" if info else product
+
+
+def _new_signer(key: Any, agent_url: str | None, sign: "Sign | None") -> "AgentSigner | None":
+    if key is None and agent_url is None and sign is None:
+        return None
+    if key is None:
+        raise ConfigurationError("agent_url and sign need a key: a file made by: headgate keys new --agent")
+    if agent_url is None:
+        raise ConfigurationError("key needs an agent_url: where the public keys are, such as 'https://bot.example'")
+    from headgate.agent.signature import AgentSigner
+
+    return AgentSigner(key, agent_url, sign or "always")
 
 
 def _http_origin(url: str) -> str:

@@ -60,7 +60,7 @@ class _Polite:
 
     def _attempt(self, request: Any) -> Attempt:
         options = request.extensions.get("headgate")
-        may_retry = self._courtesy.retry.attempts > 0
+        may_retry = self._courtesy.may_repeat
         attempt = self._courtesy.attempt(
             request.method,
             str(request.url),

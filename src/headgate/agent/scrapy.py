@@ -6,7 +6,7 @@ there: the next download of the slot is delayed until the release.
 """
 
 from typing import Any, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from headgate.agent.attempt import Attempt, Failure
 from headgate.agent.courtesy import Courtesy
@@ -55,6 +55,7 @@ class CourtesyMiddleware:
         self._courtesy = courtesy
         self._crawler = crawler
         self._attempts: WeakKeyDictionary[Request, Attempt] = WeakKeyDictionary()
+        self._to_sign: WeakSet[Request] = WeakSet()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -91,7 +92,13 @@ class CourtesyMiddleware:
         if attempt is not None:
             fields = [(name, value) for name, values in response.headers.items() for value in values]
             attempt.received(response.status, fields)
+            if attempt.asks_for_signature:
+                self._to_sign.add(request)
             self._delay_slot(request)
+
+    def process_response(self, request: Request, response: Response) -> Request | Response:
+        """Send a request again, with a signature, if the response asks for one."""
+        return request.replace(dont_filter=True) if request in self._to_sign else response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         """Count a request without a response."""

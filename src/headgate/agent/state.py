@@ -29,6 +29,7 @@ from headgate.throttle.throttle import ThrottleReason
 
 if TYPE_CHECKING:  # imported when there is a pace
     from headgate.agent.pace import Concurrency, Pace
+    from headgate.agent.signature import AgentSigner
 
 EventKind: TypeAlias = Literal["sent", "answered", "lost", "waits", "held", "retried", "advice"]
 
@@ -112,6 +113,12 @@ def _check(wait: object, on_event: object) -> None:
         raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
 
 
+def _retry_of(retry: int | Retry | None, wait: float | None) -> Retry:
+    if isinstance(retry, Retry):
+        return retry
+    return Retry((_RETRIES_OF_WAIT if wait is True else 0) if retry is None else retry)
+
+
 def _new_pace(rate: str | None, concurrency: "Concurrency | None", longest_spread: float) -> "Pace":
     from headgate.agent.pace import Pace
 
@@ -152,6 +159,7 @@ class CourtesyState:
         identity: AgentIdentity | None,
         *,
         user_agent: str = "",
+        signer: "AgentSigner | None" = None,
         wait: bool | float | None = None,
         retry: int | Retry | None = None,
         robots: bool = False,
@@ -164,18 +172,18 @@ class CourtesyState:
         draw: Callable[[], float],
     ) -> None:
         _check(wait, on_event)
-        if not isinstance(retry, Retry):
-            retry = Retry((_RETRIES_OF_WAIT if wait is True else 0) if retry is None else retry)
         self.throttle = throttle
         """The throttle; used by one thread at a time, which holds `lock`."""
         self.lock = threading.Lock()
         self.clock = clock
         self.user_agent = user_agent.encode("utf-8", "replace").decode("latin-1")  # field values are bytes
-        self.adds_fields = bool(user_agent)
+        self.signer = signer
+        """Signs the requests of an agent with a key."""
+        self.adds_fields = bool(user_agent) or signer is not None
         """Whether `own_fields` may return any."""
         self.secret = repr(draw()).encode()
         """What the draws of requests are derived from."""
-        self.retry = retry
+        self.retry = retry = _retry_of(retry, wait)
         """Which requests are sent again."""
         default = _WAIT_OF_RETRIES if retry.attempts else 0.0
         self.max_delay = default if wait is None else _UNLIMITED if wait is True else float(wait)
@@ -193,6 +201,7 @@ class CourtesyState:
             AdviceClient,
             clock=clock,
             own_fields=self.own_fields,
+            is_asked_to_sign=self.is_asked_to_sign,
             default=start_fetch,
             shared=throttle if isinstance(throttle, SharedResponses) else None,
         )
@@ -210,13 +219,19 @@ class CourtesyState:
         self._on_event = on_event
         FORK_HOOKS.register(self)
 
-    def own_fields(self, _method: str, _url: str, user_agent: str | None = None) -> dict[str, str]:
+    def own_fields(self, _method: str, url: str, user_agent: str | None = None) -> dict[str, str]:
         """Return the fields that the agent itself sets in a request just before it is sent, for every sending.
 
         They replace fields of the same name. `user_agent` is what the request has so far; that of a program stays.
         """
         is_set = bool(user_agent) and not str(user_agent).startswith(_DEFAULT_AGENTS)
-        return {} if is_set or not self.adds_fields else {"User-Agent": self.user_agent}
+        fields = {} if is_set or not self.user_agent else {"User-Agent": self.user_agent}
+        return fields if self.signer is None else {**fields, **self.signer.fields(url, now=self.clock())}
+
+    def is_asked_to_sign(self, url: str, status: int, headers: Headers) -> bool:
+        """Return whether a response asks for a signature that a request may be repeated with."""
+        with self.lock:
+            return self.signer is not None and self.signer.is_asked(url, status, headers)
 
     def explain(self, url: str, *, now: float | None = None) -> Explanation:
         """Return what the throttle knows of a URL."""

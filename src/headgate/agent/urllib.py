@@ -44,6 +44,10 @@ class _Headers:
         """Return a header."""
         return self._request.get_header(name.capitalize())
 
+    def pop(self, name: str, _default: None) -> None:
+        """Remove a header."""
+        self._request.remove_header(name.capitalize())
+
     def update(self, fields: dict[str, str]) -> None:
         """Set headers."""
         for name, value in fields.items():

@@ -51,6 +51,7 @@ class Post:
             clock=lambda: self.now,
             on_advice=lambda advice: self.told.append(advice),
             own_fields=lambda method, url: {"User-Agent": f"{method} {url}"},
+            is_asked_to_sign=lambda *_: False,
             default=self.start,
         )
 

@@ -323,6 +323,7 @@ def advised(shared, clock=lambda: 1000.0):
         clock=clock,
         on_advice=lambda advice: None,
         own_fields=lambda method, url: {},
+        is_asked_to_sign=lambda *_: False,
         default=lambda request, report: fetches.append(report),
         shared=shared,
     )

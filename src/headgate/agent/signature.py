@@ -1,0 +1,78 @@
+"""Which requests of an agent are signed by Web Bot Auth: those over https, to all origins or to those that ask for it.
+
+The signature itself is made in `headgate.identity`. This file knows nothing of HTTP libraries.
+"""
+
+import os
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from headgate.errors import ConfigurationError, naming, reason_of
+from headgate.http.fields import lines_of
+from headgate.http.url import serialised_origin
+from headgate.identity import RequestSigner, asks_for_signature, read_signing_keys
+from headgate.throttle.fields import Headers, text_pairs
+
+Sign: TypeAlias = Literal["always", "when-asked"]
+"""When requests are signed."""
+
+ASKING: Final = frozenset({401, 403, 429})
+"""The statuses with which an origin asks for a signature."""
+
+MAX_ORIGINS: Final = 4_096
+"""Maximum origins that have asked; the one that asked first is forgotten first."""
+
+
+class AgentSigner:
+    """Signs the requests of one agent with the first key of a file that is valid.
+
+    `key` is the path of the file, `agent_url` where the public keys are. Raises `ConfigurationError`, which names the
+    argument, for a file that cannot be used, an invalid URL or an unknown `sign`.
+    """
+
+    def __init__(self, key: str | os.PathLike[str], agent_url: str, sign: str) -> None:
+        if sign not in ("always", "when-asked"):
+            raise ConfigurationError(f'sign must be "always" or "when-asked", got {sign!r:.80}')
+        self.when_asked = sign == "when-asked"
+        with naming("key"):
+            keys = read_signing_keys(_read(key))
+        with naming("agent_url"):
+            self._signers = [RequestSigner(each, agent_url, entropy=os.urandom) for each in keys]
+        self._asked: dict[str, None] = {}
+
+    def fields(self, url: str, *, now: float) -> dict[str, str]:
+        """Return the fields that sign one request; none over http, for an origin that did not ask, or without a key."""
+        origin = serialised_origin(url) or ""
+        if not origin.startswith("https://") or (self.when_asked and origin not in self._asked):
+            return {}
+        for signer in self._signers:
+            if signer.key.public.not_before <= now < signer.key.public.expires:
+                return dict(signer.sign(origin, now=now))
+        return {}
+
+    def is_asked(self, url: str, status: int, headers: Headers) -> bool:
+        """Return whether a response asks for a signature; then sign what is sent to its origin from now on.
+
+        For one thread at a time.
+        """
+        origin = serialised_origin(url) or ""
+        if status not in ASKING or not origin.startswith("https://"):
+            return False
+        if not asks_for_signature(lines_of(text_pairs(headers), "accept-signature")):
+            return False
+        self._asked[origin] = None
+        if len(self._asked) > MAX_ORIGINS:
+            del self._asked[next(iter(self._asked))]
+        return True
+
+
+def _read(key: object) -> bytes:
+    if not isinstance(key, str | os.PathLike):
+        raise ConfigurationError(f"expected the path of a file made by: headgate keys new --agent; got {key!r:.20}")
+    try:
+        return Path(key).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = reason_of(error)
+        raise ConfigurationError(
+            f"{os.fspath(key)!r:.200} cannot be read: {reason}; make one with: headgate keys new --agent"
+        ) from None
