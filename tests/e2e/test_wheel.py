@@ -176,6 +176,7 @@ def test_a_command_without_its_extra_names_it(install):
         done = run(folder, "headgate", *words)
         sentence = f"headgate: {command} needs the extra '{extra}'; install it: pip install 'headgate[{extra}]'\n"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
+    assert [run(folder, "headgate", word).returncode for word in ("init", "doctor")] == [0, 0]
     for words in [
         ["bundle", "list", "none.wbn"],
         ["advice", "fetch", "http://127.0.0.1:1"],

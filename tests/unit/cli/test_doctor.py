@@ -17,6 +17,7 @@ SECRET = "s3cretpassword"
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "_TIMEOUT", 0.5)
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # the limit of this process stays
     return tmp_path
 
