@@ -85,7 +85,9 @@ def wire(content: bytes) -> None:
             MASTER.account(accounting, NOW)
             assert MASTER.identifiers("a") + MASTER.identifiers("b") <= 64
         elif kind < b"\x80":
-            GATEKEEPER.obey(decode_control(frames), now=NOW)
+            control = decode_control(frames)
+            if control.domain in MASTER.domains:  # as the link does
+                GATEKEEPER.obey(control, now=NOW)
         elif kind < b"\xa0":
             decode_batch(content[1:])
         else:
