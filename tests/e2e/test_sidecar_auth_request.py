@@ -10,12 +10,20 @@ import subprocess
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from headgate.advice.fetching import AdviceResponse
+from headgate.identity import SignedMessage, SigningKey, write_directory
+from headgate.identity.directory import MEDIA_TYPE
+from headgate.identity.fields import serialize
+from headgate.identity.message import component_value, signature_base
+from headgate.origin.agents import AgentVerifier
 from headgate.origin.sidecar import nginx_conf
 from headgate.origin.sidecar.auth_request import AuthRequest
+from tests.e2e.agent_directories import SITE, Agent, until_equal
 from tests.e2e.data_plane_setup import PlaneThread
 from tests.e2e.nginx_setup import nginx
 from tests.e2e.programs import PATIENCE, origin
@@ -239,6 +247,35 @@ def test_hostile_identifiers_are_held(start):
         assert site.nginx.get(X_Client=value).status == 503
     assert site.nginx.get(X_Client="a" * 7999).status == 200
     assert site.plane.plane.totals.failed["malformed"] == 0
+
+
+def test_agents_are_verified_by_what_they_sign(start):
+    """Also a method, a target and fields, which nginx passes on; a client cannot send others in their place."""
+    agent = Agent(SigningKey(bytes(32)), "https://bot.example")
+    site = start(identify="web-bot-auth")
+    body = write_directory([agent.key.public])
+    response = AdviceResponse(200, [("Content-Type", MEDIA_TYPE)], body)
+    site.plane.plane.agents = AgentVerifier([SITE], fetch_keys=lambda _request: response)
+
+    def identified(**fields):
+        assert site.nginx.get("/a?b=c", **(agent.fields | fields)).status == 200
+        return site.plane.verdicts[-1].identifier
+
+    until_equal(identified, b"https://bot.example/.well-known/http-message-signatures-directory")
+    assert identified(Host="other.example", X_Headgate_Host=SITE) == ADDRESS
+    components = [("@method", {}), ("@target-uri", {}), ("accept", {}), ("signature-agent", {"key": "sig1"})]
+    now = int(time.time())
+    times = {"created": now, "expires": now + 60, "keyid": agent.key.key_id, "tag": "web-bot-auth"}
+    covered = [("accept", "a/b"), ("signature-agent", 'sig1="https://bot.example"')]
+    message = SignedMessage("GET", SITE, "/a?b=c", covered)
+    base = signature_base((components, times), partial(component_value, message))
+    narrow = {
+        "Signature_Agent": covered[1][1],
+        "Signature_Input": f"sig1={serialize((components, times))}",
+        "Signature": f"sig1={serialize((agent.key.sign(base), {}))}",
+    }
+    assert identified(Accept="a/b", **narrow).startswith(b"https://bot.example/")
+    assert identified(Accept="a/c", X_Headgate_Target="/a?b=c", **narrow) == ADDRESS
 
 
 def test_header_that_is_repeated_or_missing_identifies_by_the_address(start):

@@ -85,6 +85,7 @@ class Admission(Generic[R]):
             identify = identify_by(identify, client_address())
         needs_agents = isinstance(identify, ByAgent) or (isinstance(checked, Routes) and checked.needs_agents)
         fail_if(needs_agents and agents is None, "web-bot-auth: expected agents=AgentVerifier(['www.example.org'])")
+        self._by_agent = identify if isinstance(identify, ByAgent) else None
         self.identifier_of = make_identifier_of(identify, adapter)
         """Returns the identifier of a request, or None if it has none."""
         self._domain_of = make_domain_of(checked, adapter)
@@ -96,7 +97,9 @@ class Admission(Generic[R]):
     def classify(self, request: R) -> Limited | None:
         """Return the domain and the identifier of a request; None if it has not both, and no rule applies."""
         if self._routes is not None:
-            return self._routes.charges(self._info(request), lambda _info: self.identifier_of(request))
+            # An agent is verified once: between two times its keys may have been fetched.
+            by = self._by_agent or (lambda _info: self.identifier_of(request))
+            return self._routes.charges(self._info(request), by)
         name = self._domain_of(request)
         identifier = None if name is None else self.identifier_of(request)
         return None if name is None or identifier is None else (name, identifier)

@@ -47,7 +47,8 @@ _LOG_INTERVAL: Final = 10.0
 """Seconds between two lines about directories that cannot be fetched."""
 _FIELDS: Final = frozenset({b"signature", b"signature-input", b"signature-agent"})
 
-_Key = tuple[bytes | tuple[bytes, bytes], ...]
+SignatureKey = tuple[bytes, ...]
+"""The host of a request, and the lines of its fields about signatures."""
 FetchKeys = Callable[[AdviceRequest], AdviceResponse]
 """Sends a request and returns the response; raises `FetchError`. Called by a thread."""
 
@@ -103,7 +104,7 @@ class AgentVerifier:
         self._clock, self._log, self._log_at = clock, log, 0.0
         self._single_use = single_use
         self._directories: OrderedDict[str, _Held] = OrderedDict()
-        self._verified: OrderedDict[_Key, Claim] = OrderedDict()
+        self._verified: OrderedDict[SignatureKey, Claim] = OrderedDict()
         self._nonces: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._cache = WellKnownCache(_Directories(), most_origins=MAX_DIRECTORIES)
         self._verifications = _Budget(20, 1)
@@ -111,25 +112,31 @@ class AgentVerifier:
         self._running = 0
         self._lock = threading.Lock()
 
-    def agent_of(self, info: RequestInfo, client: Callable[[RequestInfo], bytes], *, now: float) -> str:
+    def cached(self, key: SignatureKey, *, now: float) -> str:
+        """Return the agent of a request whose signature was verified; `key` has its host and the lines that sign it."""
+        known = self._verified.get(key)
+        return known.agent.identifier if known is not None and now < known.expires else ""
+
+    def agent_of(
+        self, info: RequestInfo, client: Callable[[RequestInfo], bytes], *, now: float, key: SignatureKey = ()
+    ) -> str:
         """Return the URL that identifies the agent that signed a request; empty if it is not verified.
 
-        `client` returns the address to which the work is charged.
+        `client` returns the address to which the work is charged; `key` is that of `cached`, if it was called.
         """
-        given = [field for field in info.fields if field[0] in _FIELDS]
-        if len(given) < len(_FIELDS):
-            return ""
-        key: _Key = (info.host, *given)
-        known = self._verified.get(key)
-        if known is not None and now < known.expires:
-            return known.agent.identifier
+        if not key:
+            given = [b"%b:%b" % field for field in info.fields if field[0] in _FIELDS]
+            key = (info.host, *given) if len(given) >= len(_FIELDS) else ()
+            if not key or (known := self.cached(key, now=now)):
+                return known if key else ""
         with self._lock:
             return self._verify(key, info, client(info), now)
 
-    def _verify(self, key: _Key, info: RequestInfo, client: bytes, now: float) -> str:
-        message = _message(info)
-        if normal_authority(message.authority) not in self._authorities or not self._verifications.take(client, now):
+    def _verify(self, key: SignatureKey, info: RequestInfo, client: bytes, now: float) -> str:
+        authority = normal_authority(info.host.decode("latin-1"))
+        if authority not in self._authorities or not self._verifications.take(client, now):
             return ""
+        message = _message(info)
         for claim in read_claims(message, now=now):
             held = self._directories.get(claim.agent.fetch)
             known = None if held is None or now >= held.fresh_until + STALE_FOR else held.directory
@@ -139,8 +146,7 @@ class AgentVerifier:
             if public is not None and claim.is_signed_by(public) and self._is_first_use(claim):
                 self._verifications.refund(client)
                 self._directories.move_to_end(claim.agent.fetch)
-                size = sum(len(value) for name, value in info.fields if name in _FIELDS)
-                if not self._single_use and not claim.is_narrow and size <= MAX_CACHED_SIZE:
+                if not self._single_use and not claim.is_narrow and sum(map(len, key)) <= MAX_CACHED_SIZE:
                     self._verified[key] = claim
                     _keep(self._verified, MAX_CACHED)
                 return claim.agent.identifier

@@ -372,6 +372,9 @@ def test_middlewares_verify_agents(kind):
 
     assert [ask() for _ in range(4)] == [200, 200, 200, 503]  # the first one is anonymous
     assert ask(KEYS[1]) == 503
+    verifier._single_use = True  # an agent is verified once for each request
+    assert ask() == 503
+    assert len(verifier._nonces) == 1
     with pytest.raises(ConfigurationError, match="expected agents="):
         asgi.GatekeeperMiddleware(ok_asgi, gatekeeper=gatekeeper(), identify="web-bot-auth", domain="agents")
     with pytest.raises(ConfigurationError, match="expected agents="):

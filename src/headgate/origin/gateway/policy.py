@@ -39,7 +39,9 @@ _EXPLANATIONS = {
 _ACCEPT = re.compile(rb"\n[Aa](?i:ccept):[\t ]*+([^\r]*+)")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~=+/@-]{1,128}")
 """An id that can stand in a log, in HTML, and as a reference in a problem document without being escaped."""
-_SIGNED = re.compile(rb"\n[Ss](?i:ignature-input):")
+_SIGNATURES = re.compile(rb"\n([Ss](?i:ignature(?:-input|-agent)?+):[^\r]*+)")
+_SIGNATURE_LINES = 3
+"""Lines that a signed request has at least."""
 MAX_NAMED_PEERS = 64
 """Peers whose forwarding fields are reported in the log."""
 
@@ -155,8 +157,12 @@ def _admit_by_route(
 ) -> Accounting | None:
     """Decide on a request in the domains of its route; None without one, and for one that is challenged."""
     policy, known = client.policy, client.identifier
-    if policy.agents is not None and _SIGNED.search(request.raw):
-        record.agent = policy.agents.agent_of(_info(request, client), policy.trusted, now=record.received)
+    lines = _SIGNATURES.findall(request.raw) if policy.agents is not None else ()
+    if policy.agents is not None and len(lines) >= _SIGNATURE_LINES:
+        key = (request.host, *lines)
+        record.agent = policy.agents.cached(key, now=record.received) or policy.agents.agent_of(
+            _info(request, client), policy.trusted, now=record.received, key=key
+        )
         counters.signatures["verified" if record.agent else "unverified"] += 1
     identify = policy.identify if known is None else lambda _info: known
     charges = policy.routes.charges(_info(request, client, record.agent), identify)
