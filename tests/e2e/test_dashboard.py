@@ -92,7 +92,11 @@ def test_a_gate_shows_what_happens_and_the_text_of_clients_stays_text(tmp_path, 
             before = await text(page, "#domains tbody tr")
             await asyncio.to_thread(running.statuses, 5, X_Client="other")
             await page.wait_for(f"document.querySelector('#domains tbody tr').innerText !== {json.dumps(before)}")
+            cells = "[...document.querySelector('#domains tbody tr').cells].slice(3, 6)"
+            await page.wait_for(f"{cells}.reduce((sum, cell) => sum + Number(cell.innerText), 0) === 17")
             assert await page.run("document.querySelectorAll('#charts canvas').length") == 4
+            await press(page, "#theme")
+            assert await page.run("document.documentElement.dataset.theme") == "light"
 
             # Without the token, with a wrong one, and with the right one.
             await page.wait_for("document.querySelector('#held button') !== null")
