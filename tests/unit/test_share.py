@@ -32,7 +32,7 @@ QUERIES = [rule["expr"] for rule in RULES] + [
 ]
 FROM_PROMETHEUS = {"instance", "job", "le", "worker"}
 """Labels of any metric: Prometheus adds some, `worker` is on those of processes, `le` on those of histograms."""
-MAX_EXPOSURE = 1.2
+MAX_EXPOSURE = 2  # another version of systemd may rate otherwise
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_the_page_on_services_names_files_and_commands_that_exist(capsys):
         with pytest.raises(SystemExit) as ended:
             main([*shlex.split(words), "--help"])
         assert ended.value.code == 0
-    assert f"exposure {MAX_EXPOSURE} of 10" in page
+    assert f"less than {MAX_EXPOSURE} of 10" in page
 
 
 def test_variables_of_the_environment_are_keys():
