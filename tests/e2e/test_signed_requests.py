@@ -1,6 +1,7 @@
 """Agents that sign their requests by Web Bot Auth, with each HTTP library, against origins that verify them."""
 
 import asyncio
+import json
 import os
 import ssl
 import subprocess
@@ -30,12 +31,15 @@ from headgate.identity import (
     SignedMessage,
     SigningKey,
     accept_signature,
+    agent_url,
     new_signing_key,
+    parse_directory,
     read_claims,
     write_signing_key,
 )
-from tests.e2e import polite_laws
+from tests.e2e import polite_laws, programs
 from tests.e2e.polite_origin import ADVICE, Answer, Asked, Origin, running
+from tests.servers import free_port
 
 short_pauses = polite_laws.short_pauses
 AGENT = "https://bot.example"
@@ -194,3 +198,45 @@ def test_an_origin_may_ask_with_its_response_to_a_fetch_of_robots_txt(world):
     with pytest.raises(Exception, match=r"held by its robots\.txt"):
         by_httpx(httpx2)(world, world.courtesy(sign="when-asked"), f"{world.origin.url}/")
     assert [world.signer_of(asked) for asked in world.origin.got("/robots.txt")] == ["", IDENTIFIER]
+
+
+GATE = """
+[gate]
+origin = "{origin}"
+identify = ["web-bot-auth", "client-address"]
+tls = {{ cert = "server.pem", key = "server.pem" }}
+[web_bot_auth]
+authorities = ["localhost:{port}"]
+allow_addresses = ["127.0.0.0/8", "::1/128"]
+ca = "ca.pem"
+publish = ["key.json", "card.json"]
+[[domain]]
+name = "default"
+challenge = true
+rules = ["100/s"]
+"""
+
+
+def test_a_gate_publishes_the_keys_by_which_gates_verify_the_agent(world, tmp_path):
+    port, authority = free_port(), trustme.CA()
+    url = f"https://localhost:{port}"
+    authority.cert_pem.write_to_path(world.ca)
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    described = ["--name", "ExampleBot/1.0", "--agent-url", url]
+    card = programs.command("keys", "directory", "--card", *described).out
+    (tmp_path / "card.json").write_text(card)
+    (tmp_path / "gate.toml").write_text(GATE.format(origin=world.plain.url, port=port))
+    courtesy = Courtesy("ExampleBot/1.0", key=world.key_file, agent_url=url, sign="when-asked")
+    with (
+        programs.gate(tmp_path, "--config", "gate.toml", "--listen", f"127.0.0.1:{port}"),
+        httpx2.Client(transport=Transport(courtesy, httpx2.HTTPTransport(verify=world.tls)), base_url=url) as client,
+    ):
+        assert client.get("/.well-known/signature-agent-card").json() == json.loads(card)
+        directory = client.get("/.well-known/http-message-signatures-directory")
+        found = parse_directory(agent_url(url), directory.headers.items(), directory.content, now=time.time())
+        assert (set(found.keys), "signature" in directory.headers) == ({world.key.key_id}, True)
+        deadline = time.monotonic() + 20
+        while client.get("/page").status_code != 200:  # its keys are not fetched yet
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert all("Signature" in asked.fields for asked in world.plain.asked)  # nothing else came to the origin

@@ -1,20 +1,23 @@
-"""`headgate keys`: create the keys of the bus between gates and masters, and those of tokens for a prefetch proxy.
+"""`headgate keys`: create the keys of the bus, of tokens for a prefetch proxy, and of agents that sign requests.
 
 All files of a command are created or none, whole, and never in place of an existing file.
 """
 
 import os
 import shlex
+import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from headgate.cli.output import print_bytes, printable
+from headgate.cli.output import print_bytes, print_json, printable
 from headgate.cli.params import COUNT
 from headgate.cli.program import CommandGroup
-from headgate.errors import ConfigurationError, reason_of
+from headgate.config.toml_reader import read_text
+from headgate.errors import ConfigurationError, fail_if, naming, reason_of
 
 SECRET_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
@@ -65,11 +68,12 @@ def _remove(name: str) -> None:
 
 _SECRET_FILE: Final = "secret.key"  # noqa: S105  # the name of a file
 _PUBLIC_FILE: Final = "public.key"
+_AGENT_FILE: Final = "key.json"
 
 
 @click.group(cls=CommandGroup, epilog="Start with: headgate keys new -o DIR")
 def keys() -> None:
-    """Create keys for the bus between gates, sidecars, routers and masters, and for tokens.
+    """Create keys for the bus between gates, sidecars, routers and masters, for tokens, and for agents.
 
     With keys, the bus is encrypted (CURVE), and a master or router accepts only peers whose public keys are in its
     list. Each machine has a key pair of its own: its secret key stays there, its public key goes to the other side.
@@ -82,10 +86,16 @@ def keys() -> None:
     a router:     all three options, as it is a master to gates and a gate to masters
 
     Tokens for a prefetch proxy (see: headgate token) need a key of another kind: headgate keys new-token.
+
+    An agent signs its requests with a key of its own, and publishes the public one:
+
+    \b
+    headgate keys new --agent
+    headgate keys directory key.json > directory.json
     """
 
 
-@keys.command(short_help="Create a key pair for the bus.")
+@keys.command(short_help="Create a key pair for the bus, or a key of an agent.")
 @click.option(
     "-o",
     "--output",
@@ -95,22 +105,28 @@ def keys() -> None:
     show_default=True,
     help="Directory of the two files; created if it does not exist.",
 )
-def new(*, folder: str) -> None:
+@click.option("--agent", is_flag=True, help="Create DIR/key.json instead, with which an agent signs its requests.")
+def new(*, folder: str, agent: bool) -> None:
     """Create a key pair for the bus: DIR/secret.key, which only its owner can read, and DIR/public.key.
 
-    Existing files are never overwritten. The files are certificates as czmq and pyzmq read them.
+    Existing files are never overwritten. The files are certificates as czmq and pyzmq read them. With --agent, it is
+    one file, DIR/key.json, which only its owner can read: a JSON Web Key (Ed25519) for Web Bot Auth.
 
     \b
     headgate keys new -o keys
+    headgate keys new --agent
     """
-    from headgate.link.curve import new_key_pair
-
-    pair = new_key_pair()
-    secret, public = str(Path(folder) / _SECRET_FILE), str(Path(folder) / _PUBLIC_FILE)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"{printable(folder)} cannot be created: {reason_of(error)}") from None
+    if agent:
+        _new_agent_key(str(Path(folder) / _AGENT_FILE))
+        return
+    from headgate.link.curve import new_key_pair
+
+    pair = new_key_pair()
+    secret, public = str(Path(folder) / _SECRET_FILE), str(Path(folder) / _PUBLIC_FILE)
     create_files([(secret, pair.secret_file(), SECRET_MODE), (public, pair.public_file(), PUBLIC_MODE)])
     secret, public, key = printable(shlex.quote(secret)), printable(shlex.quote(public)), pair.public.decode()
     click.echo(f"""\
@@ -124,6 +140,89 @@ For a gate, add {public} to the file of its master, and copy the public key of t
   headgate serve --curve-key {secret} --curve-server MASTER/public.key --master …
 For a router, do both: it accepts gates, and connects to masters:
   headgate router --curve-key {secret} --curve-allow allowed.keys --curve-server MASTER/public.key --master …""")
+
+
+def _new_agent_key(file: str) -> None:
+    from headgate.identity import new_signing_key, write_signing_key
+
+    key = new_signing_key(entropy=os.urandom)
+    create_files([(file, write_signing_key(key), SECRET_MODE)])
+    click.echo(f"""\
+{printable(file)}: the key {key.key_id}; keep it secret
+
+Publish the public key, and sign with it:
+  headgate keys directory {printable(shlex.quote(file))}
+  Courtesy("ExampleBot/1.0", key={printable(file)!r}, agent_url="https://bot.example")""")
+
+
+def _described(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that describe an agent."""
+    options = (
+        click.option("--name", metavar="NAME", default="", help="Name of the agent, such as ExampleBot/1.0."),
+        click.option("--agent-url", "url", metavar="URL", default="", help="Where its keys are: https://bot.example."),
+        click.option("--info", metavar="URL", default="", help="Page about the agent."),
+        click.option("--rate", metavar="RULE", default="", help="Its rate for each origin, as rate= of Courtesy."),
+        click.option("--contact", metavar="URI", default="", help="Contact, such as mailto:bot@example.com."),
+        click.option("--ranges-url", metavar="URL", default="", help="Where its IP ranges are, as JSON."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@keys.command("directory", short_help="Print the public keys of an agent, or its card.")
+@click.argument("files", metavar="FILE...", nargs=-1)
+@click.option("--card", "is_card", is_flag=True, help="Print the Signature Agent Card instead; FILE is not needed.")
+@_described
+def directory(*, files: tuple[str, ...], is_card: bool, **options: str) -> None:
+    """Print the directory of an agent's public keys, from key files, as a JSON Web Key Set.
+
+    It belongs at /.well-known/http-message-signatures-directory of the host of the agent. Name the next key's file too,
+    before you sign with it. A gate serves and signs it: web_bot_auth.publish in its file.
+
+    With --card, the Signature Agent Card, whose client_id is where it belongs. It needs --name and --agent-url.
+
+    \b
+    headgate keys directory key.json
+    headgate keys directory --card --name ExampleBot/1.0 --agent-url https://bot.example --rate 1/s
+    """
+    from headgate.identity import PublicKey, read_signing_keys, write_directory
+
+    if is_card:
+        from headgate.cli.agent_documents import AgentDescription, card
+
+        print_json(card(AgentDescription(**options)))
+        return
+    fail_if(not files, "no key file; make one with: headgate keys new --agent")
+    found: list[PublicKey] = []
+    for file in files:
+        with naming(printable(file)):
+            content = read_text(file, advice="make one with: headgate keys new --agent")
+            found += [key.public for key in read_signing_keys(content.encode())]
+    print_bytes(write_directory(found) + b"\n")
+
+
+@keys.command("page", short_help="Print a page that explains an agent.")
+@_described
+@click.option("--purpose", metavar="TEXT", default="", help="What the responses are used for.")
+@click.option("--range", "ranges", metavar="CIDR", multiple=True, help="Range that it sends from; repeatable.")
+@click.option("--json", "is_json", is_flag=True, help="Print the IP ranges as JSON, for --ranges-url.")
+def page(*, is_json: bool, **options: Any) -> None:
+    """Print an HTML page that explains a crawler to the operators of sites, or with --json its IP ranges for programs.
+
+    It says how to recognize the crawler, how fast it is, how to block it and what it does with responses. Serve it at
+    the URL that the agent sends (info= of Courtesy). It needs --name and --agent-url.
+
+    \b
+    headgate keys page --name ExampleBot/1.0 --agent-url https://bot.example --range 192.0.2.0/24 > bot.html
+    """
+    from headgate.cli import agent_documents
+
+    agent = agent_documents.AgentDescription(**options)
+    if is_json:
+        print_json(agent_documents.ranges(agent, now=time.time()))
+    else:
+        print_bytes(agent_documents.page(agent).encode())
 
 
 @keys.command("new-token", short_help="Create a key that mints and checks tokens of a prefetch proxy.")

@@ -573,6 +573,10 @@ class WebBotAuthSection(ConfigSection, frozen=True):
     """Fetch the keys of agents also from this address or CIDR, although it is not globally reachable."""
     ca: File = ""
     """CA certificates, PEM, to trust when the keys of agents are fetched, instead of the system's."""
+    publish: tuple[File, ...] = ()
+    """Files of your own agent to publish: key files, whose public keys are served and signed as the directory of each
+    of the `authorities`, and a card as `headgate keys directory --card` prints it, served at the path of its
+    `client_id`. SIGHUP reads them again."""
 
 
 class ResponsesSection(ConfigSection, frozen=True):

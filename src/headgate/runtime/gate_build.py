@@ -5,6 +5,7 @@ The modules that read bundles are imported when there is one.
 
 import os
 import resource
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
 from pathlib import Path
@@ -27,6 +28,7 @@ from headgate.origin.gateway import GatewayPolicy, ListenerSettings, TlsKeys
 from headgate.origin.gateway.listener import HTTPS_PORT, redirect_to_https
 from headgate.origin.gateway.origins import client_tls
 from headgate.origin.gateway.policy import decide
+from headgate.origin.gateway.responses import Respond
 from headgate.origin.identify import AddressSet, ByAgent, ClientAddress, client_address, identify_by
 from headgate.origin.pages import MAX_TEMPLATE_SIZE, Pages
 from headgate.origin.request_info import plain_path
@@ -79,6 +81,7 @@ class Composition(NamedTuple):
     denies: Callable[[str], bool] | None
     pages: Pages
     agents: "AgentVerifier | None" = None
+    agent_resources: Respond | None = None
 
 
 def compose(tree: Configuration, old: Configuration | None = None, known: "AgentVerifier | None" = None) -> Composition:
@@ -110,7 +113,29 @@ def compose(tree: Configuration, old: Configuration | None = None, known: "Agent
         needs_agents and agents is None,
         "web_bot_auth.authorities is empty; to verify agents, expected the hosts at which clients reach this site",
     )
-    return Composition(domains, routes, identify, reject, address, _denies(tree), pages, agents)
+    resources = _agent_resources(tree)
+    return Composition(domains, routes, identify, reject, address, _denies(tree), pages, agents, resources)
+
+
+def _agent_resources(tree: Configuration) -> Respond | None:
+    """Return what answers requests for the directory and the card of the operator's own agent."""
+    section = tree.web_bot_auth
+    if not section.publish:
+        return None
+    from headgate.origin.agent_resources import AgentResources
+
+    with naming("web_bot_auth.publish"):
+        advice = "make a key with: headgate keys new --agent"
+        files = {file: read_text(file, advice=advice).encode() for file in section.publish}
+        return AgentResources(files, section.authorities, clock=time.time)
+
+
+def _first_response(answers: Sequence[Respond | None]) -> Respond | None:
+    """Return what gives the first response that one of `answers` has; None without any."""
+    given = [answer for answer in answers if answer is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    return lambda request: next(filter(None, (answer(request) for answer in given)), None)
 
 
 def _read_page(key: str, file: str) -> str:
@@ -228,7 +253,9 @@ def build_policy(
         quota=_quota_fields(tree, composed, gatekeeper),
         advice=advice.resource if advice is not None else None,
         arrivals=advice.arrivals if advice is not None else None,
-        local=bundles.publish if bundles is not None and bundles.published else None,
+        local=_first_response(
+            (composed.agent_resources, bundles.publish if bundles is not None and bundles.published else None)
+        ),
         lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
         link=bundles.link if bundles is not None and bundles.published else None,
         trusted=composed.address,

@@ -1,9 +1,11 @@
+import json
 import os
 import stat
 from functools import partial
 
 import pytest
 
+from headgate.identity import read_signing_keys
 from headgate.link.curve import read_allowed_keys, read_key_pair, read_public_key
 
 
@@ -82,3 +84,46 @@ def test_output_explains_the_files_and_the_next_commands(run, tmp_path):
     assert f"headgate master --curve-key {tmp_path}/secret.key --curve-allow allowed.keys" in text
     assert f"headgate serve --curve-key {tmp_path}/secret.key --curve-server" in text
     assert read_key_pair(str(tmp_path / "secret.key")).secret.decode() not in text
+
+
+def test_the_key_of_an_agent_is_new_private_and_in_its_directory(headgate, tmp_path):
+    said = headgate("keys", "new", "--agent", "-o", tmp_path)
+    file = tmp_path / "key.json"
+    (key,) = read_signing_keys(file.read_bytes())
+    assert (said.code, mode(file), names(tmp_path)) == (0, 0o600, ["key.json"])
+    assert key.to_jwk()["d"] not in said.out.decode()
+    assert headgate("keys", "new", "--agent", "-o", tmp_path).code == 2
+    assert read_signing_keys(file.read_bytes())[0].key_id == key.key_id
+    assert json.loads(headgate("keys", "directory", file).out) == {"keys": [key.public.to_jwk()]}
+    assert "expected a private Ed25519 JSON Web Key" in headgate("keys", "directory", __file__).err
+    assert "no key file; make one with" in headgate("keys", "directory").err
+
+
+def test_the_card_has_what_the_courtesy_sends(headgate):
+    described = ["--name", "ExampleBot/1.0", "--agent-url", "https://bot.example", "--info", "https://bot.example/bot"]
+    card = json.loads(headgate("keys", "directory", "--card", *described, "--rate", "60/min burst 5").out)
+    assert {name: card[name] for name in ("client_id", "client_name", "client_uri", "jwks_uri")} == {
+        "client_id": "https://bot.example/.well-known/signature-agent-card",
+        "client_name": "ExampleBot",
+        "client_uri": "https://bot.example/bot",
+        "jwks_uri": "https://bot.example/.well-known/http-message-signatures-directory",
+    }
+    assert card["web_bot_auth"]["expected-user-agent"] == "ExampleBot/1.0 (+https://bot.example/bot)"
+    assert card["web_bot_auth"]["rate-expectation"] == "avg=1rps;max=5"
+    assert "invalid agent URL ''" in headgate("keys", "directory", "--card", "--name", "ExampleBot").err
+
+
+def test_the_page_of_an_agent_is_escaped_and_has_its_ranges(headgate):
+    described = ["--name", "ExampleBot", "--agent-url", "https://bot.example", "--range", "192.0.2.0/24"]
+    page = headgate(
+        "keys", "page", *described, "--purpose", "<script>", "--ranges-url", 'https://a.example/"'
+    ).out.decode()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert '<link rel="client-ranges" href="https://a.example/&quot;">' in page
+    assert "<li>192.0.2.0/24</li>" in page
+    assert "User-agent: ExampleBot\nDisallow: /" in page
+    ranges = json.loads(headgate("keys", "page", "--json", "--range", "192.0.2.0/24", "--range", "2001:db8::/32").out)
+    assert ranges["prefixes"] == [{"ipv4Prefix": "192.0.2.0/24"}, {"ipv6Prefix": "2001:db8::/32"}]
+    assert ranges.keys() == {"synctoken", "creationTime", "prefixes"}
+    assert "expected a CIDR such as 192.0.2.0/24" in headgate("keys", "page", "--json", "--range", "x").err
