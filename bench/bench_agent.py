@@ -1,29 +1,25 @@
-"""CPU time that a polite transport adds to a request, compared with a retrying decorator; and the cost of a refusal.
+"""CPU time that a polite transport adds to a request, compared with a retrying decorator.
 
-Each is measured as CPU time beyond that of the bare transport behind it, which answers from memory with ten typical
+It is measured as CPU time beyond that of the bare transport behind it, which answers from memory with ten typical
 response fields. The agent has 10,000 failing targets; half of its requests are to some of them, whose holds are over,
 and half to targets that do not fail. The peer is tenacity as in its documentation: a decorated function around the same
 call, which is retried after the library's errors and after failures, at most five times, with exponential pauses. In a
 round the three take turns in fifty short passes, and the best pass of each counts, so that other programs on the
-machine do not. Requests for one URL have a row of their own, and so have those with a pace.
+machine do not. Requests for one URL have a row of their own.
 
-Checks before a time counts: every request has its own answer, exactly the failing targets are stored, and a held
-request is refused without a socket.
+Checks before a time counts: every request has its own answer, and exactly the failing targets are stored.
 """
 
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import chain, repeat
-from statistics import median
 from typing import Any
 
 import httpx2
 
 from bench import agent_comparison
-from bench.measure import Absent, Row, verify
-from headgate.agent import Courtesy, RetryLater
+from bench.measure import Absent, Row, compared, verify
+from headgate.agent import Courtesy
 from headgate.agent.httpx import Transport
 from headgate.throttle import Policy, Throttle
 
@@ -42,7 +38,6 @@ FIELDS = {
 FAILING = 10_000
 REQUESTS = 50
 PASSES = 50
-REFUSED = 5_000
 
 Send = Callable[[httpx2.Request], Any]
 
@@ -130,49 +125,6 @@ def added(memory: FromMemory, ours: Send, peer: Send, chosen: Callable[[int], It
     return mine - least, theirs - least
 
 
-@contextmanager
-def sockets_counted() -> Iterator[list[None]]:
-    """Give a list that grows with every socket that is opened."""
-    opened: list[None] = []
-    plain = socket.socket
-
-    class Counted(plain):  # type: ignore[misc, valid-type]  # a class from a variable
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            opened.append(None)
-            super().__init__(*arguments, **named)
-
-    socket.socket = Counted  # type: ignore[misc]  # put back below
-    try:
-        yield opened
-    finally:
-        socket.socket = plain  # type: ignore[misc]
-
-
-def refusal(rounds: int) -> Row:
-    """Measure a request that is held, before a transport that would open a socket."""
-    courtesy = Courtesy()
-    requests = [httpx2.Request("GET", url(number)) for number in range(REFUSED)]
-    for request in requests:
-        courtesy.throttle.response_received(str(request.url), 503, {"Retry-After": "86400"}, now=time.time())
-    refused = 0
-
-    def ask(request: httpx2.Request) -> None:
-        nonlocal refused
-        try:
-            transport.handle_request(request)
-        except RetryLater:
-            refused += 1
-
-    with sockets_counted() as opened, Transport(courtesy, httpx2.HTTPTransport()) as transport:
-        each = [microseconds(ask, requests) for _ in range(rounds)]
-        verify("every request was refused", right=refused == rounds * len(requests))
-        verify("and opened no socket", right=not opened)
-        socket.socket().close()
-        verify("where one would have been counted", right=len(opened) == 1)
-    context = f"best {min(each):.2f}, worst {max(each):.2f} of {rounds} rounds"
-    return Row("µs to refuse a request", "none", median(each), "≤", 20.0, context)
-
-
 def run(rounds: int) -> list[Row]:
     """Give a row for each bound."""
     memory, throttle = FromMemory(), failing()
@@ -182,8 +134,6 @@ def run(rounds: int) -> list[Row]:
         requests = memory.prepare(range(FAILING - 50, FAILING + 50))
         answers = [send(request) for request in requests]
         verify(f"{name} gives every request its answer", right=answers == list(memory.answers.values()))
-    paced = Transport(Courtesy(rate="1000000/s burst 1000000"), memory).handle_request
-    with_pace = [added(memory, paced, peer, of_one)[0] for _ in range(rounds)]
     many, one = ([added(memory, ours, peer, chosen) for _ in range(rounds)] for chosen in (of_many, of_one))
     names = {url(number).partition("?")[0] for number in range(FAILING)}
     stored = [throttle.explain(name, now=time.time()).failures > 0 for name in names]
@@ -191,11 +141,6 @@ def run(rounds: int) -> list[Row]:
     verify("and nothing else is", right=len(throttle) == FAILING)
     rows = []
     for what, each in (("a request", many), ("a request for the same URL", one)):
-        mine, theirs = median(mine for mine, _ in each), median(theirs for _, theirs in each)
-        ratio, context = median(mine / theirs for mine, theirs in each), f"{mine:.2f} µs; {theirs:.2f} µs"
-        rows.append(Row(f"CPU added to {what}", "tenacity", ratio, "≤", 0.4, context))
-        context = f"best {min(mine for mine, _ in each):.2f} of {rounds} rounds"
-        rows.append(Row(f"µs added to {what}", "none", mine, "≤", 4.0, context))
-    context = f"best {min(with_pace):.2f} of {rounds} rounds"
-    rows.append(Row("µs added with a pace", "none", median(with_pace), "≤", 8.0, context))
-    return [*rows, refusal(rounds), *agent_comparison.run(rounds)]
+        mine, theirs = zip(*each, strict=True)
+        rows.append(compared(f"CPU added to {what}", mine, ("≤", 0.4), ("tenacity", theirs), "µs"))
+    return [*rows, *agent_comparison.run(rounds)]

@@ -21,7 +21,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 
-from bench.measure import Absent, Row, compare, verify
+from bench.measure import Row, compared, in_turns, need, verify
 from tests import servers
 
 PEER = "nghttpx before squid"
@@ -32,16 +32,9 @@ MANY = 1_000_000
 BLOCK = bytes(1 << 14)
 
 
-class Side:
-    """One proxy, of one process or several; clients connect to the first."""
-
-    def __init__(self, *running: servers.Server) -> None:
-        self.port = running[0].port
-        self._processes = [psutil.Process(server.process.pid) for server in running]
-
-    def cpu(self) -> float:
-        """Return the CPU time used so far, in seconds."""
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
+def cpu(running: Sequence[servers.Server]) -> float:
+    """Return the CPU time that the processes of a side used so far, in seconds."""
+    return sum(sum(psutil.Process(server.process.pid).cpu_times()[:2]) for server in running)
 
 
 class Tunnel:
@@ -117,9 +110,7 @@ def target(request: int, answer: int) -> Iterator[int]:
 
 def run(rounds: int) -> list[Row]:
     """Measure everything."""
-    for name in ("nghttpx", "squid"):
-        if servers.find_program(name) is None:
-            raise Absent(f"{name} is not installed")
+    need("nghttpx", "squid")
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         small = len(BLOCK)
@@ -127,18 +118,20 @@ def run(rounds: int) -> list[Row]:
         targets = [running.enter_context(target(*amount)) for amount in amounts]
         brief, sending, receiving = targets
         certificate, key = keys(folder)
-        ours = Side(running.enter_context(proxy(folder, targets, certificate, key)))
-        peer = Side(*running.enter_context(peers(folder, certificate, key)))
+        sides = {
+            "ours": [running.enter_context(proxy(folder, targets, certificate, key))],
+            "peer": running.enter_context(peers(folder, certificate, key)),
+        }
 
         def row(what: str, most: float, use: Callable[[int], None], scale: float, unit: str) -> Row:
-            def cost(side: Side) -> float:
-                before = side.cpu()
-                use(side.port)
-                return (side.cpu() - before) * scale
+            def cost(side: Sequence[servers.Server]) -> float:
+                before = cpu(side)
+                use(side[0].port)
+                return (cpu(side) - before) * scale
 
-            found = compare(partial(cost, ours), partial(cost, peer), rounds=rounds)
-            context = f"{found.ours:.2f} {unit} against {found.peer:.2f}"
-            return Row(f"HTTP/2 tunnel in TLS, CPU of {what}", PEER, found.ratio, "≤", most, context)
+            found = in_turns({name: partial(cost, side) for name, side in sides.items()}, rounds)
+            what = f"HTTP/2 tunnel in TLS, CPU of {what}"
+            return compared(what, found["ours"], ("≤", most), (PEER, found["peer"]), unit)
 
         def open_many(port: int) -> None:
             for _ in range(TUNNELS):
@@ -165,24 +158,15 @@ def keys(folder: Path) -> tuple[Path, Path]:
 def proxy(folder: Path, targets: Sequence[int], certificate: Path, key: Path) -> Iterator[servers.Server]:
     """Run ours, which may connect to these ports of this machine."""
     port = servers.free_port()
-    words: list[str | Path] = [
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--cert",
-        certificate,
-        "--key",
-        key,
-        "--client-tunnels",
-        str(MANY),
-    ]
+    words = f"--listen 127.0.0.1:{port} --cert {certificate} --key {key} --client-tunnels {MANY}".split()
     words += [word for target in targets for word in ("--allow-port", str(target))]
-    words += ["--allow-address", "127.0.0.0/8", "--unreachable", "permit", "--unreachable-hold", "86400"]
+    words += ["--allow-address=127.0.0.0/8", "--unreachable=permit", "--unreachable-hold=86400"]
     with servers.started([sys.executable, "-m", "headgate", "proxy", *words], port, folder) as server:
         yield server
 
 
 @contextmanager
-def peers(folder: Path, certificate: Path, key: Path) -> Iterator[tuple[servers.Server, ...]]:
+def peers(folder: Path, certificate: Path, key: Path) -> Iterator[list[servers.Server]]:
     """Run nghttpx in front of squid, with windows as large as ours."""
     options = [f"--frontend-http2-{name}window-size={WINDOW}" for name in ("", "connection-")]
     options.append(f"--backend-connections-per-host={MANY}")
@@ -190,4 +174,4 @@ def peers(folder: Path, certificate: Path, key: Path) -> Iterator[tuple[servers.
         servers.squid(folder, directives="max_filedescriptors 8000") as behind,
         servers.nghttpx(folder, backend=behind.port, key=key, certificate=certificate, options=options) as front,
     ):
-        yield front, behind
+        yield [front, behind]

@@ -1,13 +1,15 @@
-"""What a benchmark is made of: rows, rounds in which the peers take turns, and two ways to say that there is no figure.
+"""What a benchmark is made of: rows, rounds in which the sides take turns, and two ways to say that there is no figure.
 
-Both sides of a comparison run in the same round, one directly after the other and in turns first, so that whatever else
-the machine does falls on both. The ratio is the median over the rounds of each round's own ratio.
+All sides of a comparison run in the same round, one directly after the other and in turns first, so that whatever else
+the machine does falls on all. The ratio is the median over the rounds of each round's own ratio.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
+
+from tests.servers import find_program
 
 
 class Void(Exception):
@@ -35,32 +37,39 @@ class Row:
         return self.ratio <= self.target if self.bound == "≤" else self.ratio >= self.target
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Medians over all rounds, each in the unit of the figures compared."""
-
-    ours: float
-    peer: float
-    ratio: float  # ours / peer
-
-
-def compare(ours: Callable[[], float], peer: Callable[[], float], *, rounds: int) -> Comparison:
-    """Take both figures once per round, each first in every other round; each callable returns its own figure."""
-    pairs = []
+def in_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Take a figure of each side in each round, another side first in each."""
+    figures: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
     for turn in range(rounds):
-        if turn % 2:
-            theirs = peer()
-            pairs.append((ours(), theirs))
-        else:
-            pairs.append((ours(), peer()))
-    return Comparison(
-        ours=median(mine for mine, _ in pairs),
-        peer=median(theirs for _, theirs in pairs),
-        ratio=median(mine / theirs for mine, theirs in pairs),
-    )
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            figures[name].append(sides[name]())
+    return figures
+
+
+def compared(
+    what: str,
+    ours: Sequence[float],
+    bound: tuple[Literal["≤", "≥"], float],
+    peer: tuple[str, Sequence[float]],
+    unit: str,
+) -> Row:
+    """Return the row of our figures and the peer's: the median of each round's own ratio."""
+    name, theirs = peer
+    ratio = median(mine / other for mine, other in zip(ours, theirs, strict=True))
+    context = f"{median(ours):.1f} {unit} against {median(theirs):.1f} {unit}"
+    return Row(what, name, ratio, *bound, context)
 
 
 def verify(claim: str, *, right: bool) -> None:
     """Raise Void, quoting the claim, unless it is right."""
     if not right:
         raise Void(f"this does not hold: {claim}")
+
+
+def need(*programs: str) -> None:
+    """Raise Absent unless all programs are installed."""
+    for program in programs:
+        if find_program(program) is None:
+            raise Absent(f"{program} is not installed; make servers")

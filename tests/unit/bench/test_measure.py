@@ -1,6 +1,8 @@
+from functools import partial
+
 import pytest
 
-from bench.measure import Comparison, Row, Void, compare, verify
+from bench.measure import Row, Void, compared, in_turns, verify
 
 
 @pytest.mark.parametrize(
@@ -13,19 +15,16 @@ def test_a_row_knows_whether_its_bound_is_reached(ratio, bound, reached) -> None
 
 def test_the_sides_alternate_and_the_ratio_is_the_median_of_the_rounds() -> None:
     turns: list[str] = []
-    ours = iter([1.0, 8.0, 30.0])
-    peers = iter([1.0, 4.0, 10.0])
+    figures = {"ours": iter([1.0, 8.0, 30.0]), "peer": iter([1.0, 4.0, 10.0])}
 
-    def mine() -> float:
-        turns.append("ours")
-        return next(ours)
+    def figure(name: str) -> float:
+        turns.append(name)
+        return next(figures[name])
 
-    def theirs() -> float:
-        turns.append("peer")
-        return next(peers)
-
-    assert compare(mine, theirs, rounds=3) == Comparison(ours=8.0, peer=4.0, ratio=2.0)
+    found = in_turns({name: partial(figure, name) for name in figures}, 3)
     assert turns == ["ours", "peer", "peer", "ours", "ours", "peer"]
+    row = compared("requests", found["ours"], ("≤", 2.5), ("nginx", found["peer"]), "µs")
+    assert row == Row("requests", "nginx", 2.0, "≤", 2.5, "8.0 µs against 4.0 µs")
 
 
 def test_a_wrong_result_is_void_and_printed() -> None:
