@@ -15,6 +15,8 @@ from headgate.advice.lint import lint_document
 from headgate.advice.parser import parse_advice_bytes
 from headgate.bundle import open_bundle
 from headgate.bundle.format.cbor import CborError
+from headgate.bundle.model import Location
+from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import verify_bundle
 from headgate.bundle.signing.keys import read_certificate_chain
 from headgate.bundle.signing.signed_subset import read_subset
@@ -182,12 +184,18 @@ def signatures(content: bytes) -> None:
             read_subset(content)
     elif kind < b"\xc0":
         with suppress(BundleError), open_bundle(content, profile="compat") as opened:
-            verified = verify_bundle(opened, now=NOW, any_certificate=True)
-            assert not verified.valid or content in SIGNED
+            if verify_bundle(opened, now=NOW, any_certificate=True).valid:
+                assert _responses(opened) <= GENUINE  # other bytes, such as the length at the end, are not signed
     else:
         text = content.decode("latin-1")
         result = CHECKER.check(text, now=NOW, origin="https://example.com")
         assert isinstance(result, str) or text == TOKEN
+
+
+def _responses(opened: Bundle) -> set[tuple[str, str, bytes]]:
+    locations = ((url, one) for url, one in opened.metadata.requests.items() if isinstance(one, Location))
+    loaded = ((url, opened.load(location)) for url, location in locations)
+    return {(url, f"{one.status} {one.stored_headers}", one.body) for url, one in loaded}
 
 
 def identity(content: bytes) -> None:
@@ -213,6 +221,7 @@ SIGNED = [
     vouched((VECTORS / "bundle/small_b1.wbn").read_bytes()),
     (VECTORS / "bundle/small_b2_signed.swbn").read_bytes(),
 ]
+GENUINE = set().union(*(_responses(open_bundle(content, profile="compat")) for content in SIGNED))
 TOKEN = mint(KEY, now=NOW, ttl=60, entropy=bytes)
 _HEADS = (
     b"GET /a?b HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n\r\n",
