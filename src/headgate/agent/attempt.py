@@ -98,6 +98,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Whether the transport calls `ended` at the end of a body; else a request is in flight until its head."""
     asks_for_signature: bool = False
     """Whether the response asks for a signature, and the request had none: it may be sent again once, with one."""
+    is_unsigned: bool = False
+    """Whether it is sent without a signature by an agent that has a key."""
     place: "OriginPace | None" = None
     """Where it waits for its turn, or is in flight."""
     _sent: float = ASAP
@@ -109,8 +111,6 @@ class Attempt(msgspec.Struct, eq=False):
     """When it was held first; None while nothing has held it."""
     _waited: float = 0.0
     _waited_for_advice: float = 0.0
-    _is_unsigned: bool = False
-    """Whether it was sent without a signature by an agent that has a key."""
 
     def wait(self) -> Wait | None:
         """Return what to wait for before asking this again; None when the request is to be sent now.
@@ -158,13 +158,8 @@ class Attempt(msgspec.Struct, eq=False):
     def own_fields(self, user_agent: str | None) -> dict[str, str]:
         """Return these fields for a request that is sent now, and has this User-Agent so far."""
         fields = self._state.own_fields(self._method, self._url, user_agent)
-        self._is_unsigned = self._state.signer is not None and "Signature" not in fields
+        self.is_unsigned = self._state.signer is not None and "Signature" not in fields
         return fields
-
-    @property
-    def signs(self) -> bool:
-        """Whether the agent has a key, so that the fields of a signature are its own."""
-        return self._state.signer is not None
 
     def received(self, status: int, headers: Headers) -> bool:
         """Count the response; return True where it is the caller's, and False where the request is to be sent again."""
@@ -192,7 +187,7 @@ class Attempt(msgspec.Struct, eq=False):
             target = redirect_target(self._url, headers)
             interactive_redirect.set(None if target is None else [_plain(target)])
         asked = max((retry_after(value, now=now) for value in fields.retry_after), default=ASAP) if fields else ASAP
-        must_sign = self._is_unsigned and state.is_asked_to_sign(self._url, status, headers)
+        must_sign = self.is_unsigned and state.is_asked_to_sign(self._url, status, headers)
         self.asks_for_signature = must_sign and self._is_idempotent
         repeats = status in state.retry.statuses and self._is_idempotent and self._repeats(status, asked, now)
         if self.asks_for_signature and self._repeatable and not repeats and asked - now <= state.max_delay:

@@ -21,7 +21,7 @@ from headgate.agent.attempt import Attempt, follows_interactive
 from headgate.agent.retry import Retry
 from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
-from headgate.errors import ConfigurationError, RetryLater
+from headgate.errors import ConfigurationError, RetryLater, fail_any
 from headgate.http.fields import is_token
 from headgate.http.url import parse_url, serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
@@ -335,13 +335,13 @@ def _named(identity: Iterable[str] | None, info: str | None) -> tuple[AgentIdent
     return names, f"{product} (+{info})" if info else product
 
 
-def _new_signer(key: Any, agent_url: str | None, sign: "Sign | None") -> "AgentSigner | None":
+def _new_signer(key: Any, agent_url: Any, sign: "Sign | None") -> "AgentSigner | None":
     if key is None and agent_url is None and sign is None:
         return None
-    if key is None:
-        raise ConfigurationError("agent_url and sign need a key: a file made by: headgate keys new --agent")
-    if agent_url is None:
-        raise ConfigurationError("key needs an agent_url: where the public keys are, such as 'https://bot.example'")
+    fail_any(
+        (key is None, "agent_url and sign need a key: a file made by: headgate keys new --agent"),
+        (agent_url is None, "key needs an agent_url: where the public keys are, such as 'https://bot.example'"),
+    )
     from headgate.agent.signature import AgentSigner
 
     return AgentSigner(key, agent_url, sign or "always")

@@ -4,10 +4,10 @@ The signature itself is made in `headgate.identity`. This file knows nothing of 
 """
 
 import os
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from headgate.errors import ConfigurationError, naming, reason_of
+from headgate.config.toml_reader import read_text
+from headgate.errors import fail_if, naming
 from headgate.http.fields import lines_of
 from headgate.http.url import serialised_origin
 from headgate.identity import RequestSigner, asks_for_signature, read_signing_keys
@@ -31,11 +31,13 @@ class AgentSigner:
     """
 
     def __init__(self, key: str | os.PathLike[str], agent_url: str, sign: str) -> None:
-        if sign not in ("always", "when-asked"):
-            raise ConfigurationError(f'sign must be "always" or "when-asked", got {sign!r:.80}')
+        fail_if(sign not in ("always", "when-asked"), f'sign must be "always" or "when-asked", got {sign!r:.80}')
         self.when_asked = sign == "when-asked"
         with naming("key"):
-            keys = read_signing_keys(_read(key))
+            is_path = isinstance(key, str | os.PathLike) and '"kty"' not in str(key)  # errors show a path
+            fail_if(not is_path, "expected the path of a file made by: headgate keys new --agent")
+            content = read_text(os.fspath(key), advice="make a key file with: headgate keys new --agent")
+            keys = read_signing_keys(content.encode())
         with naming("agent_url"):
             self._signers = [RequestSigner(each, agent_url, entropy=os.urandom) for each in keys]
         self._asked: dict[str, None] = {}
@@ -45,10 +47,8 @@ class AgentSigner:
         origin = serialised_origin(url) or ""
         if not origin.startswith("https://") or (self.when_asked and origin not in self._asked):
             return {}
-        for signer in self._signers:
-            if signer.key.public.not_before <= now < signer.key.public.expires:
-                return dict(signer.sign(origin, now=now))
-        return {}
+        valid = (each for each in self._signers if each.key.public.not_before <= now < each.key.public.expires)
+        return next((dict(each.sign(origin, now=now)) for each in valid), {})
 
     def is_asked(self, url: str, status: int, headers: Headers) -> bool:
         """Return whether a response asks for a signature; then sign what is sent to its origin from now on.
@@ -56,23 +56,10 @@ class AgentSigner:
         For one thread at a time.
         """
         origin = serialised_origin(url) or ""
-        if status not in ASKING or not origin.startswith("https://"):
-            return False
-        if not asks_for_signature(lines_of(text_pairs(headers), "accept-signature")):
+        may_ask = status in ASKING and origin.startswith("https://")
+        if not may_ask or not asks_for_signature(lines_of(text_pairs(headers), "accept-signature")):
             return False
         self._asked[origin] = None
         if len(self._asked) > MAX_ORIGINS:
             del self._asked[next(iter(self._asked))]
         return True
-
-
-def _read(key: object) -> bytes:
-    if not isinstance(key, str | os.PathLike):
-        raise ConfigurationError(f"expected the path of a file made by: headgate keys new --agent; got {key!r:.20}")
-    try:
-        return Path(key).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = reason_of(error)
-        raise ConfigurationError(
-            f"{os.fspath(key)!r:.200} cannot be read: {reason}; make one with: headgate keys new --agent"
-        ) from None

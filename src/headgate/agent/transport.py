@@ -44,10 +44,10 @@ def is_interactive(options: object) -> bool:
 def set_fields(attempt: Attempt, headers: Any) -> None:
     """Set the agent's own fields in a request's headers, which have `get`, `pop` and `update`; before each sending."""
     given = headers.get("User-Agent")
-    if attempt.signs:
+    headers.update(attempt.own_fields(given.decode("latin-1") if isinstance(given, bytes) else given))
+    if attempt.is_unsigned:
         for name in SIGNATURE_FIELDS:  # of the request before a redirect
             headers.pop(name, None)
-    headers.update(attempt.own_fields(given.decode("latin-1") if isinstance(given, bytes) else given))
 
 
 SIGNATURE_FIELDS: Final = ("Signature-Agent", "Signature-Input", "Signature")

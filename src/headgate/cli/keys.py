@@ -8,8 +8,9 @@ import shlex
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -155,19 +156,19 @@ Publish the public key, and sign with it:
   Courtesy("ExampleBot/1.0", key={printable(file)!r}, agent_url="https://bot.example")""")
 
 
+_DESCRIPTION: Final = (
+    click.option("--name", metavar="NAME", default="", help="Name of the agent, such as ExampleBot/1.0."),
+    click.option("--agent-url", "url", metavar="URL", default="", help="Where its keys are: https://bot.example."),
+    click.option("--info", metavar="URL", default="", help="Page about the agent."),
+    click.option("--rate", metavar="RULE", default="", help="Its rate for each origin, as rate= of Courtesy."),
+    click.option("--contact", metavar="URI", default="", help="Contact, such as mailto:bot@example.com."),
+    click.option("--ranges-url", metavar="URL", default="", help="Where its IP ranges are, as JSON."),
+)
+
+
 def _described(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that describe an agent."""
-    options = (
-        click.option("--name", metavar="NAME", default="", help="Name of the agent, such as ExampleBot/1.0."),
-        click.option("--agent-url", "url", metavar="URL", default="", help="Where its keys are: https://bot.example."),
-        click.option("--info", metavar="URL", default="", help="Page about the agent."),
-        click.option("--rate", metavar="RULE", default="", help="Its rate for each origin, as rate= of Courtesy."),
-        click.option("--contact", metavar="URI", default="", help="Contact, such as mailto:bot@example.com."),
-        click.option("--ranges-url", metavar="URL", default="", help="Where its IP ranges are, as JSON."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return reduce(lambda made, option: option(made), reversed(_DESCRIPTION), function)
 
 
 @keys.command("directory", short_help="Print the public keys of an agent, or its card.")
@@ -189,9 +190,9 @@ def directory(*, files: tuple[str, ...], is_card: bool, **options: str) -> None:
     from headgate.identity import PublicKey, read_signing_keys, write_directory
 
     if is_card:
-        from headgate.cli.agent_documents import AgentDescription, card
+        from headgate.cli.agent_documents import card
 
-        print_json(card(AgentDescription(**options)))
+        print_json(card(**options))
         return
     fail_if(not files, "no key file; make one with: headgate keys new --agent")
     found: list[PublicKey] = []
@@ -207,7 +208,7 @@ def directory(*, files: tuple[str, ...], is_card: bool, **options: str) -> None:
 @click.option("--purpose", metavar="TEXT", default="", help="What the responses are used for.")
 @click.option("--range", "ranges", metavar="CIDR", multiple=True, help="Range that it sends from; repeatable.")
 @click.option("--json", "is_json", is_flag=True, help="Print the IP ranges as JSON, for --ranges-url.")
-def page(*, is_json: bool, **options: Any) -> None:
+def page(*, is_json: bool, ranges: tuple[str, ...], **options: str) -> None:
     """Print an HTML page that explains a crawler to the operators of sites, or with --json its IP ranges for programs.
 
     It says how to recognize the crawler, how fast it is, how to block it and what it does with responses. Serve it at
@@ -218,11 +219,10 @@ def page(*, is_json: bool, **options: Any) -> None:
     """
     from headgate.cli import agent_documents
 
-    agent = agent_documents.AgentDescription(**options)
     if is_json:
-        print_json(agent_documents.ranges(agent, now=time.time()))
+        print_json(agent_documents.ranges_document(ranges, now=time.time()))
     else:
-        print_bytes(agent_documents.page(agent).encode())
+        print_bytes(agent_documents.page(ranges=ranges, **options).encode())
 
 
 @keys.command("new-token", short_help="Create a key that mints and checks tokens of a prefetch proxy.")

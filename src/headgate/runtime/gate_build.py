@@ -130,12 +130,12 @@ def _agent_resources(tree: Configuration) -> Respond | None:
         return AgentResources(files, section.authorities, clock=time.time)
 
 
-def _first_response(answers: Sequence[Respond | None]) -> Respond | None:
-    """Return what gives the first response that one of `answers` has; None without any."""
-    given = [answer for answer in answers if answer is not None]
-    if len(given) < 2:
-        return given[0] if given else None
-    return lambda request: next(filter(None, (answer(request) for answer in given)), None)
+def _local(resources: Respond | None, bundles: "GateBundles | None") -> Respond | None:
+    """Return what answers requests that need no decision."""
+    published = bundles.publish if bundles is not None and bundles.published else None
+    if resources is None or published is None:
+        return resources or published
+    return lambda request: resources(request) or published(request)
 
 
 def _read_page(key: str, file: str) -> str:
@@ -253,9 +253,7 @@ def build_policy(
         quota=_quota_fields(tree, composed, gatekeeper),
         advice=advice.resource if advice is not None else None,
         arrivals=advice.arrivals if advice is not None else None,
-        local=_first_response(
-            (composed.agent_resources, bundles.publish if bundles is not None and bundles.published else None)
-        ),
+        local=_local(composed.agent_resources, bundles),
         lifeboat=bundles.rescue if bundles is not None and bundles.lifeboats else None,
         link=bundles.link if bundles is not None and bundles.published else None,
         trusted=composed.address,

