@@ -219,9 +219,9 @@ class Gate(ConfigSection, frozen=True):
     """Worker processes; they share one listener and one master."""
     identify: Annotated[str | tuple[str, ...], Format("METHOD")] = "client-address"
     """How a request is attributed to a client: client-address, header:NAME, cookie:NAME, path:NUMBER or web-bot-auth;
-    or a list, as in [[domain]]. If the value is missing or repeated, the address is used. The identifier is = and the
-    value; the scheme of Authorization counts in lower case. Use a header or a cookie only if something in front of the
-    gate has authenticated it."""
+    or a list, as `identify` of a domain. If the value is missing or repeated, the address is used. The identifier is =
+    and the value; the scheme of Authorization counts in lower case. Use a header or a cookie only if something in front
+    of the gate has authenticated it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and CIDRs of your own proxies. Forwarding fields from other addresses are replaced."""
     forwarding_fields: tuple[Literal["Forwarded", "X-Forwarded-For"], ...] = ("X-Forwarded-For",)

@@ -153,7 +153,7 @@ class SidecarServer(Server):
         rest = restart_note(self._tree, tree, _RESTART_KEYS)
         tree = keep_keys(self._tree, tree, _RESTART_KEYS)
         changes = domain_changes(read_sections(self._tree), read_sections(tree))
-        if (tree.sidecar, read_sections(tree)) != (self._tree.sidecar, read_sections(self._tree)):
+        if _parts(tree) != _parts(self._tree):
             await self._replace(tree)
         log(f"{file} read again{changes}{rest}")
 
@@ -246,6 +246,11 @@ def read_sections(tree: Configuration) -> list[DomainSection]:
     return [section for section in tree.domain if section.name in tree.sidecar.domains]
 
 
+def _parts(tree: Configuration) -> tuple[object, ...]:
+    """Return what a reload compares."""
+    return tree.sidecar, read_sections(tree), tree.web_bot_auth
+
+
 def read_domains(tree: Configuration) -> tuple[Domain, ...]:
     """Return the domains of a sidecar, with the rules that the file has for them."""
     known = {section.name: section.domain() for section in read_sections(tree)}
@@ -270,9 +275,9 @@ def compose(tree: Configuration, link: GatekeeperLink | None, log: Callable[[str
         rejections=new_rejections(read_sections(tree), domains, status=settings.rejection_status),
         settings=settings,
         domains=settings.domains,
-        agents=build_agents(tree),
         log=log,
     )
+    plane.agents = build_agents(tree)
     return Composition(settings, domains, gatekeeper, plane)
 
 

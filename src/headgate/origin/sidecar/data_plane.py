@@ -64,10 +64,10 @@ class DataPlane:
         settings: Sidecar,
         domains: Sequence[str],
         log: Callable[[str], None],
-        agents: "AgentVerifier | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.agents = agents
+        self.agents: AgentVerifier | None = None
+        """Verifies agents, for servers that ask about each request."""
         self.gatekeeper = gatekeeper
         self.rejections = rejections
         self.settings = settings
