@@ -136,6 +136,27 @@ def test_a_domain_asks_for_a_signature(gate, directories):
     until_equal(lambda: gate.get("/data/x", **bot.fields).status, 200)
 
 
+def test_the_only_domain_asks_for_a_signature_too(tmp_path):
+    with programs.origin() as origin:
+        file = tmp_path / "gate.toml"
+        file.write_text(
+            f'gate.origin = "{origin.url}"\nweb_bot_auth.authorities = ["{SITE}"]\n'
+            '[[domain]]\nname = "all"\nchallenge = true\nrules = ["9/s"]\n'
+        )
+        with programs.gate(tmp_path, "--config", file) as gate:
+            assert gate.get(Host=SITE).status == 403
+
+
+def test_verifying_needs_the_hosts_of_the_site(tmp_path):
+    """Another site that an agent visits could send its signature here."""
+    file = tmp_path / "gate.toml"
+    for more in ('agent = "*"', 'identify = "web-bot-auth"', "challenge = true", 'not = { agent = "*" }'):
+        file.write_text(f'gate.origin = "http://127.0.0.1:1"\n[[domain]]\nname = "a"\nrules = ["9/s"]\n{more}\n')
+        answer = programs.command("config", "check", file)
+        assert answer.code == 2, more
+        assert "web_bot_auth.authorities is empty" in answer.err
+
+
 def test_private_addresses_are_not_dialled(tmp_path, directories):
     bot = directories.new_agent("bot")
     agents = [bot, *(Agent(bot.key, f"https://{host}:{directories.port}{PATH}") for host in ("127.0.0.1", "[::1]"))]

@@ -136,7 +136,7 @@ def decide(
             record.reason = "local"
             return response
     domain, identifier = policy.routes.only, client.identifier
-    if domain is None or identifier is None:
+    if domain is None or identifier is None or policy.challenged:
         record.accounting = accounting = _admit_by_route(record, request, client, counters)
     else:
         if policy.arrivals is not None:
