@@ -21,21 +21,14 @@ from headgate.config import Configuration
 from headgate.config.file import field_docs
 from headgate.limit.concurrency import ConcurrencyState
 from headgate.link.router import RouterCounters
-from headgate.observe import Counters, gate_metrics, master_metrics, read_counters, router_metrics, sidecar_metrics
-from headgate.observe.state import (
-    AdviceState,
-    DomainState,
-    GateState,
-    LinkedMasterState,
-    MasterDomainState,
-    MasterState,
-    OriginState,
-    QuotaState,
-    RoutedMasterState,
-    RouterState,
-    ServerState,
-    SidecarState,
-    server_metrics,
+from headgate.observe import (
+    Counters,
+    gate_metrics,
+    master_metrics,
+    read_counters,
+    router_metrics,
+    sidecar_metrics,
+    state,
 )
 from headgate.origin.gateway.meter import RequestMeter
 from headgate.origin.gateway.record import FAILURES
@@ -185,24 +178,36 @@ def _toml(value: Any) -> str:
 def metrics() -> str:
     """Return a table of the metrics of each server that has them."""
     groups: Groups = [*GATE_GROUPS, ("store", StoreCounters)]
-    master_here = LinkedMasterState("10.0.0.5:10004")
+    master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]
+    router_groups: Groups = [("router", RouterCounters)]
+    sidecar_groups: Groups = [*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)]
+    masters = (state.LinkedMasterState("10.0.0.5:10004"),)
     origin: Any = SimpleNamespace(name="10.0.0.9:80", failures=dict.fromkeys(FAILURES, 0))
-    gate_state = GateState(
-        (DomainState("default", ("1/s",)),),
+    gate = state.GateState(
+        (state.DomainState("default", ("1/s",)),),
         connections={"idle": 0},
         upstream_connections={"10.0.0.9:80": {"active": 0, "idle": 0}},
-        masters=(master_here,),
-        origins={"10.0.0.9:80": OriginState()},
+        masters=masters,
+        origins={"10.0.0.9:80": state.OriginState()},
         store="up",
         concurrency=ConcurrencyState(1.0, 0, 0, "enforce"),
         counters=_zeros(groups) | read_counters(("", RequestMeter().read([], [origin]))),
-        advice=(AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0),),
+        advice=(state.AdviceState("*", 1.0, 1.0, 0.0, 0.0, 1.0),),
     )
-    master_groups: Groups = [*MASTER_GROUPS, ("store", StoreCounters), ("quota", QuotaCounters)]
-    quotas = QuotaState("127.0.0.1:10006")
-    master_state = MasterState(
-        (MasterDomainState("default"),), {"gate1": 0}, quotas=quotas, counters=_zeros(master_groups)
-    )
+    domains, quotas = (state.MasterDomainState("default"),), state.QuotaState("127.0.0.1:10006")
+    master = state.MasterState(domains, {"gate1": 0}, quotas=quotas, counters=_zeros(master_groups))
+    routed = (state.RoutedMasterState("10.0.0.5:10004"),)
+    router = state.RouterState(routed, gatekeepers={"gate1": 0}, counters=_zeros(router_groups))
+    served = (state.DomainState("default"),)
+    sidecar = state.SidecarState("nginx-lua", domains=served, masters=masters, counters=_zeros(sidecar_groups))
+    servers = {
+        "Every server": state.server_metrics(state.ServerState()),
+        "headgate serve": gate_metrics(gate, groups),
+        "headgate master": master_metrics(master, master_groups),
+        "headgate router": router_metrics(router, router_groups),
+        "headgate sidecar": sidecar_metrics(sidecar, sidecar_groups),
+        "headgate proxy": proxy_metrics(ProxyState(Counts(), {}, 0.0)),
+    }
     seen: set[str] = set()
     parts = [
         "# Metrics\n",
@@ -211,24 +216,7 @@ def metrics() -> str:
         "Each has its type, its labels and its meaning.\n",
         "A metric that several servers have stands under the first one: sidecars and masters have some of a gate's.\n",
     ]
-    parts += ["## Every server\n", _metric_table(seen, server_metrics(ServerState()))]
-    parts += ["## headgate serve\n", _metric_table(seen, gate_metrics(gate_state, groups))]
-    parts += ["## headgate master\n", _metric_table(seen, master_metrics(master_state, master_groups))]
-    router_groups: Groups = [("router", RouterCounters)]
-    router_state = RouterState(
-        (RoutedMasterState("10.0.0.5:10004"),), gatekeepers={"gate1": 0}, counters=_zeros(router_groups)
-    )
-    parts += ["## headgate router\n", _metric_table(seen, router_metrics(router_state, router_groups))]
-    sidecar_groups: Groups = [*GATEKEEPER_GROUPS, ("sidecar", SidecarCounters)]
-    sidecar_state = SidecarState(
-        "nginx-lua",
-        domains=(DomainState("default"),),
-        masters=(master_here,),
-        counters=_zeros(sidecar_groups),
-    )
-    parts += ["## headgate sidecar\n", _metric_table(seen, sidecar_metrics(sidecar_state, sidecar_groups))]
-    parts += ["## headgate proxy\n", _metric_table(seen, proxy_metrics(ProxyState(Counts(), {}, 0.0)))]
-    return "\n".join(parts)
+    return "\n".join([*parts, *(f"## {title}\n\n{_metric_table(seen, found)}" for title, found in servers.items())])
 
 
 def _zeros(groups: Groups) -> Counters:
