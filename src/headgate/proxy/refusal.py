@@ -113,6 +113,7 @@ class Refusal(HeadgateError):
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason: Final = reason
         self.detail: Final = detail
+        self.error_type: Final = error_type
         self.rule: Final = REFUSALS[reason] if error_type is None else SPECIFIC_ERRORS[error_type]
         self._retry_after = retry_after
 

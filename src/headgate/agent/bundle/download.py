@@ -2,8 +2,9 @@
 
 import os
 import tempfile
+from collections.abc import Mapping
 from io import FileIO
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from headgate.bundle.files.open_file import OpenFile
 from headgate.errors import FetchError
@@ -17,14 +18,6 @@ UNCODED: Final = {"Accept-Encoding": "identity"}
 """The field of a request for a bundle: the length of a coded body does not limit that of the decoded one."""
 
 
-class Fields(Protocol):
-    """The fields of a response of any library; names in any case."""
-
-    def get(self, key: str, default: str, /) -> str:
-        """Return the value of a field, or the default."""
-        ...
-
-
 class Download:
     """A temporary file that grows; a context manager, after which it is gone unless it was taken.
 
@@ -32,7 +25,9 @@ class Download:
     without" the header fields of 3.2 (5.2), which `require_nosniff=False` accepts.
     """
 
-    def __init__(self, url: str, status: int, fields: Fields, *, max_bytes: int, require_nosniff: bool = True) -> None:
+    def __init__(
+        self, url: str, status: int, fields: Mapping[str, str], *, max_bytes: int, require_nosniff: bool = True
+    ) -> None:
         self._url = url
         self._max_bytes = max_bytes
         self._received = 0
@@ -72,7 +67,7 @@ class Download:
         return FetchError(f"{self._url}: longer than the limit of {self._max_bytes} bytes (max_bytes)")
 
 
-def _check_served(url: str, fields: Fields) -> None:
+def _check_served(url: str, fields: Mapping[str, str]) -> None:
     said = fields.get("content-type", "")
     if said.partition(";")[0].strip().lower() != BUNDLE_MEDIA_TYPE:
         raise FetchError(

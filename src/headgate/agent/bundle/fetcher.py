@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from headgate.advice.fetching import AdviceRequest, AdviceResponse
-from headgate.agent.bundle.download import MAX_BYTES, UNCODED, Download, Fields
+from headgate.agent.bundle.download import MAX_BYTES, UNCODED, Download
 from headgate.agent.httpx_library import Client, Response, default_library, fetch_through, library_of
 from headgate.bundle.files.open_file import OpenFile
 from headgate.errors import FetchError, RetryLater, reason_of
@@ -23,7 +23,7 @@ class Reply:
         self.url = str(response.url)
         """Where it came from, after redirects."""
         self.status = response.status_code
-        self.fields: Fields = response.headers
+        self.fields: Mapping[str, str] = response.headers
         self._response: Any = response
         self._pace = pace
 

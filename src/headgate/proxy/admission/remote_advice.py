@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,7 @@ from headgate.advice.fetching import ADVICE_TIMEOUT
 from headgate.advice.freshness import MAX_FRESHNESS
 from headgate.proxy.admission.authority import Authority, parse_authority
 from headgate.proxy.admission.decide import AdviceSource
-from headgate.proxy.refusal import SPECIFIC_ERRORS, ProxyErrorType, Refusal, RefusalReason
+from headgate.proxy.refusal import ProxyErrorType, Refusal, RefusalReason
 from headgate.proxy.sockets import Endpoint
 
 REPLY_TIMEOUT: Final = 2 * ADVICE_TIMEOUT
@@ -30,55 +30,41 @@ _MAX_ORIGINS: Final = 10_000
 class AdviceQuery(msgspec.Struct, frozen=True, tag=True):
     """Worker to supervisor: a query for the advice of an origin."""
 
-    number: int
-    """Identifies the query."""
     authority: str
     """Host and port, as the parser serialises them."""
     endpoints: tuple[tuple[str, int], ...]
     """Checked addresses and ports of the origin."""
 
 
-class _PackedRefusal(msgspec.Struct, frozen=True):
-    """A refusal in a message."""
-
-    reason: RefusalReason
-    detail: str
-    error_type: ProxyErrorType | None
+PackedRefusal: TypeAlias = tuple[RefusalReason, str, ProxyErrorType | None]
+"""A refusal in a message: its reason, detail and error type."""
 
 
 class AdviceReply(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor to worker: the answer to one `AdviceQuery`."""
+    """Supervisor to worker: the answer to an `AdviceQuery`."""
 
-    number: int
-    advice: Advice | None
+    origin: str
+    advice: Advice | None = None
     """None for a failure of this machine."""
-    refusal: _PackedRefusal | None
+    refusal: PackedRefusal | None = None
     """Why the origin could not be connected to, or the advice not be fetched."""
 
 
 async def answer_query(query: AdviceQuery, source: AdviceSource) -> AdviceReply:
     """Answer a worker. Raises only `CancelledError`: a worker always gets a reply."""
+    authority = parse_authority(query.authority)
+    assert authority is not None, "the worker has parsed it"
+    advice, refusal = None, None
     try:
-        authority = parse_authority(query.authority)
-        assert authority is not None, "the worker has parsed it"
         endpoints = [Endpoint(ip_address(address), port) for address, port in query.endpoints]
-        advice, unreachable_reason = await source.advice(authority, endpoints)
-    except Refusal as refusal:
-        return AdviceReply(query.number, None, _packed(refusal))
+        advice, refusal = await source.advice(authority, endpoints)
+    except Refusal as error:
+        refusal = error
     except Exception as error:
         context = {"message": f"answering a worker about {query.authority} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
-        return AdviceReply(query.number, None, _packed(Refusal("internal", "the advice could not be fetched")))
-    return AdviceReply(query.number, advice, None if unreachable_reason is None else _packed(unreachable_reason))
-
-
-class _PendingQuery(NamedTuple):
-    """A `AdviceQuery` that the parent has not answered yet."""
-
-    origin: str
-    reply: asyncio.Future[AdviceReply]
-    timer: asyncio.TimerHandle
-    """Ends the wait for the reply."""
+        refusal = Refusal("internal", "the advice could not be fetched")
+    return AdviceReply(authority.origin, advice, None if refusal is None else _packed(refusal))
 
 
 class RemoteAdvice:
@@ -98,9 +84,8 @@ class RemoteAdvice:
         self._timeout = timeout
         self._clock = clock
         self._cache: OrderedDict[str, Advice] = OrderedDict()
-        self._queries: dict[int, _PendingQuery] = {}
         self._pending: dict[str, asyncio.Future[AdviceReply]] = {}
-        self._number = 0
+        """Queries that the supervisor has not answered yet, by origin."""
         self._is_closed = False
 
     def known(self, origin: str, *, now: float) -> Advice | None:
@@ -125,7 +110,10 @@ class RemoteAdvice:
             pending = self._send_query(authority, endpoints)
         # A caller may be cancelled; others may wait for the same reply.
         reply = await asyncio.shield(pending)
-        refusal = None if reply.refusal is None else _unpacked(reply.refusal)
+        refusal = None
+        if reply.refusal is not None:
+            reason, detail, error_type = reply.refusal
+            refusal = Refusal(reason, detail, error_type=error_type)
         if reply.advice is None:
             raise refusal or Refusal("connections", "the supervisor has ended")
         return reply.advice, refusal
@@ -135,47 +123,33 @@ class RemoteAdvice:
         return self._pending.get(origin)
 
     def receive(self, reply: AdviceReply) -> None:
-        """Handle a reply; one that arrives after the timeout is ignored."""
-        query = self._queries.pop(reply.number, None)
-        if query is None:
-            return
-        origin, pending, timer = query
-        timer.cancel()
-        del self._pending[origin]
+        """Handle a reply; the advice of one that arrives after the timeout is cached all the same."""
         if reply.advice is not None:
-            self._cache[origin] = reply.advice
+            self._cache[reply.origin] = reply.advice
             if len(self._cache) > _MAX_ORIGINS:
                 self._cache.popitem(last=False)
-        pending.set_result(reply)
+        if reply.origin in self._pending:
+            self._pending.pop(reply.origin).set_result(reply)
 
     def close(self) -> None:
         """Fail all queries, now and later: the supervisor has ended."""
         self._is_closed = True
-        for number in list(self._queries):
-            self.receive(AdviceReply(number, None, None))
+        for origin in list(self._pending):
+            self.receive(AdviceReply(origin))
 
     def _send_query(self, authority: Authority, endpoints: Sequence[Endpoint]) -> "asyncio.Future[AdviceReply]":
-        self._number += 1
-        loop = asyncio.get_running_loop()
-        pending: asyncio.Future[AdviceReply] = loop.create_future()
-        timeout_reply = AdviceReply(
-            self._number, None, _packed(Refusal("internal", "the supervisor did not answer in time"))
-        )
-        timer = loop.call_later(self._timeout, self.receive, timeout_reply)
-        self._queries[self._number] = _PendingQuery(authority.origin, pending, timer)
-        self._pending[authority.origin] = pending
+        origin, loop = authority.origin, asyncio.get_running_loop()
+        pending = self._pending[origin] = loop.create_future()
+        late = AdviceReply(origin, refusal=_packed(Refusal("internal", "the supervisor did not answer in time")))
+        timer = loop.call_later(self._timeout, self.receive, late)
+        pending.add_done_callback(lambda _: timer.cancel())
         if self._is_closed:
-            self.receive(AdviceReply(self._number, None, None))
+            self.receive(AdviceReply(origin))
         else:
             listed = tuple((endpoint.host, endpoint.port) for endpoint in endpoints)
-            self._send(AdviceQuery(self._number, str(authority), listed))
+            self._send(AdviceQuery(str(authority), listed))
         return pending
 
 
-def _packed(refusal: Refusal) -> _PackedRefusal:
-    error_type = next((word for word, rule in SPECIFIC_ERRORS.items() if rule is refusal.rule), None)
-    return _PackedRefusal(refusal.reason, refusal.detail, error_type)
-
-
-def _unpacked(packed: _PackedRefusal) -> Refusal:
-    return Refusal(packed.reason, packed.detail, error_type=packed.error_type)
+def _packed(refusal: Refusal) -> PackedRefusal:
+    return refusal.reason, refusal.detail, refusal.error_type
