@@ -7,7 +7,7 @@ import sys
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelTimeouts
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.sockets import server_context
+from headgate.proxy.sockets import listening_socket, server_context
 
 
 async def decide(asked: ConnectRequest) -> AcceptedConnect | RefusedConnect:
@@ -30,7 +30,7 @@ async def main(port: int, cert: str, key: str) -> None:
     server = TunnelServer(
         decide, lambda reason, _peer: Refusal(reason).refused, timeouts=TunnelTimeouts(head=1.0, linger=1.0)
     )
-    await server.start("127.0.0.1", port, tls=server_context(cert, key))
+    server.start(listening_socket("127.0.0.1", port), tls=server_context(cert, key))
     await asyncio.Event().wait()
 
 

@@ -18,7 +18,7 @@ import trustme
 
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.sockets import server_context
+from headgate.proxy.sockets import listening_socket, server_context
 from tests.e2e.gateway_setup import PATIENCE, until
 
 __all__ = [
@@ -149,7 +149,7 @@ async def proxy_running(
     decision = decision or StubDecision()
     server = TunnelServer(decision, decision.refuse_early, **settings)
     decision.server = server
-    await server.start("127.0.0.1", 0, tls=tls)
+    server.start(listening_socket("127.0.0.1", 0), tls=tls)
     try:
         async with asyncio.timeout(6 * PATIENCE):
             yield server

@@ -20,7 +20,6 @@ from headgate.proxy.http1 import Http1Connection
 from headgate.proxy.http2 import Http2Connection
 from headgate.proxy.listener import Handshake, Listener
 from headgate.proxy.poller import READ, LoopState, new_poller
-from headgate.proxy.sockets import listening_sockets
 from headgate.proxy.tunnel import Tunnels
 
 DEFAULT_CLIENT_CONNECTIONS: Final = 256
@@ -98,22 +97,12 @@ class TunnelServer:
         """Seconds until the shutdown is complete at the latest."""
         return max(0.0, self._deadline - time.monotonic())
 
-    async def start(
-        self,
-        host: str,
-        port: int,
-        *,
-        tls: ssl.SSLContext | None = None,
-        reuse_port: bool = False,
-        sock: socket.socket | None = None,
-    ) -> None:
-        """Listen at `host` and `port` (0: a free one), or on `sock`; may be called again for another listener.
+    def start(self, sock: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections at a listening socket; may be called again for another one.
 
-        `tls` makes it a TLS listener; see `server_context`. Raises `OSError` if the address cannot be used.
+        `tls` makes it a TLS listener; see `server_context`.
         """
-        sockets = [sock] if sock is not None else await listening_sockets(host, port, reuse_port=reuse_port)
-        poller = self.loop_state.poller
-        self._listeners += [Listener(each, poller=poller, tls=tls, on_accept=self._accepted) for each in sockets]
+        self._listeners.append(Listener(sock, poller=self.loop_state.poller, tls=tls, on_accept=self._accepted))
         if self._timer is None:
             self._tick()
 

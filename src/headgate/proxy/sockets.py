@@ -1,13 +1,10 @@
 """Sockets: the endpoints that they connect to, their options, the TLS context of a listener, and resets."""
 
-import asyncio
 import contextlib
-import errno
-import os
 import socket
 import ssl
 import struct
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,7 +39,6 @@ _MAX_UNSENT: Final = 1 << 18
 _PROBE_PORT: Final = 9
 """Any port; nothing is sent to it."""
 _RESET: Final = struct.pack("ii", 1, 0)
-_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 def reset(sock: socket.socket) -> None:
@@ -82,33 +78,22 @@ def is_local_address(address: Address) -> bool:
         return False  # no route to it
 
 
-async def listening_sockets(host: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
-    """Return sockets that listen at every address of `host` on this machine, with "*" at all addresses.
-
-    With port 0 all have the same free port. Raises `OSError`.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
-        None if host == "*" else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    sockets: list[socket.socket] = []
-    missing: OSError | None = None
+def listening_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Return a socket that listens at a numeric address. Raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            chosen = address[1] or (sockets[0].getsockname()[1] if sockets else 0)
-            try:
-                sockets.append(_listening_socket(family, (address[0], chosen, *address[2:]), reuse_port=reuse_port))
-            except OSError as error:
-                if error.errno not in _NOT_HERE:
-                    raise
-                missing = error  # such as ::1 of localhost without IPv6
-        if missing is not None and not sockets:
-            raise missing
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
     except OSError:
-        for sock in sockets:
-            sock.close()
+        sock.close()
         raise
-    return sockets
+    return sock
 
 
 def set_inherited_options(sock: socket.socket) -> None:
@@ -131,23 +116,6 @@ def limit_unsent(sock: socket.socket) -> None:
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         with contextlib.suppress(OSError):  # not TCP
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT)
-
-
-def _listening_socket(family: int, address: tuple[Any, ...], *, reuse_port: bool) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if os.name == "posix":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
 
 
 def server_context(cert: str, key: str) -> ssl.SSLContext:

@@ -39,11 +39,18 @@ class _BundleServer(Server):
         self._bundle = bundle
         self._content = BundleServer(bundle, unpack=unpack)
         self._gateway = _new_gateway(self._content)
-        self.backend = _BundleProcess(self._gateway, bundle, address)
+        self.backend = _BundleProcess(self._gateway, address)
 
     async def start(self) -> None:
         self.closing.push_async_callback(self.backend.close)
         await self.backend.start()
+        self.start_task(self._check())
+
+    async def _check(self) -> None:
+        """Load the file again when it is replaced."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            await self._bundle.renew(at_once=True)
 
     def announce(self) -> None:
         write_line(f"ready http://{Address(*self._gateway.addresses[0])}{self._content.home}")
@@ -53,13 +60,11 @@ class _BundleServer(Server):
 
 
 class _BundleProcess(Backend):
-    """The gateway, and the check for a replaced file."""
+    """The gateway."""
 
-    def __init__(self, gateway: Gateway, bundle: ReloadingBundle, address: Address) -> None:
+    def __init__(self, gateway: Gateway, address: Address) -> None:
         self._gateway = gateway
-        self._bundle = bundle
         self._address = address
-        self._checking: asyncio.Task[None] | None = None
 
     @property
     def drain_timeout(self) -> float:
@@ -70,22 +75,12 @@ class _BundleProcess(Backend):
             await self._gateway.start(*self._address)
         except OSError as error:
             raise listen_error("--listen", self._address, error) from None
-        self._checking = asyncio.get_running_loop().create_task(self._check())
 
     async def drain(self, seconds: float) -> None:
         await self._gateway.drain(seconds)
 
     async def close(self) -> None:
-        if self._checking is not None:
-            self._checking.cancel()
-            await asyncio.gather(self._checking, return_exceptions=True)
         await self.drain(0)
-
-    async def _check(self) -> None:
-        """Load the file again when it is replaced."""
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL)
-            await self._bundle.renew(at_once=True)
 
 
 def _new_gateway(content: BundleServer) -> Gateway:

@@ -39,7 +39,7 @@ from headgate.proxy.counters import Counts
 from headgate.proxy.dns import SystemLookup
 from headgate.proxy.log import DecisionLog
 from headgate.proxy.server import TunnelServer
-from headgate.proxy.sockets import is_local_address, server_context
+from headgate.proxy.sockets import is_local_address, listening_socket, server_context
 from headgate.runtime.ipc import Configure, Query, Ready, Reply, Shutdown, StartFailed
 from headgate.runtime.lifecycle import Backend
 from headgate.runtime.listen import listen_error
@@ -261,7 +261,7 @@ class ProxyProcess(Backend):
         tls = self._new_context()
         for address in self._configuration.addresses:
             try:
-                await self._server.start(*address, tls=tls, reuse_port=True)
+                self._server.start(listening_socket(*address, reuse_port=True), tls=tls)
             except OSError as error:
                 raise listen_error("--listen", address, error) from None
         # The objects built so far stay: the garbage collector need not look at them again.

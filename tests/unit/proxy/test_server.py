@@ -10,6 +10,7 @@ from headgate.proxy import server as module
 from headgate.proxy.admission.limits import client_of
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, TunnelTimeouts
 from headgate.proxy.server import TunnelServer
+from headgate.proxy.sockets import listening_socket
 from tests.e2e.tunnels import until
 
 
@@ -23,9 +24,9 @@ def refuse_early(reason: str, _peer: tuple[str, int]) -> RefusedConnect:
 
 async def test_listening_addresses() -> None:
     server = TunnelServer(decide, refuse_early)
-    await server.start("127.0.0.1", 0)
+    server.start(listening_socket("127.0.0.1", 0))
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        await server.start("", 0, sock=sock.dup())
+        server.start(sock.dup())
         assert server.addresses[1] == sock.getsockname()
     assert server.addresses[0][1] not in {0, server.addresses[1][1]}
     assert await server.drain(0) == 0
@@ -36,7 +37,7 @@ async def test_listening_addresses() -> None:
 async def test_an_address_in_use_is_an_error() -> None:
     server = TunnelServer(decide, refuse_early)
     with socket.create_server(("127.0.0.1", 0)) as sock, pytest.raises(OSError, match="in use"):
-        await server.start("127.0.0.1", sock.getsockname()[1])
+        server.start(listening_socket("127.0.0.1", sock.getsockname()[1]))
     await server.drain(0)
 
 
@@ -53,7 +54,7 @@ def test_ipv4_clients_at_a_dual_stack_socket() -> None:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("::", 0))
         sock.listen()
-        await server.start("", 0, sock=sock)
+        server.start(sock)
         for host in ("127.0.0.1", "::1"):
             reader, writer = await asyncio.open_connection(host, server.addresses[0][1])
             writer.write(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
@@ -87,7 +88,7 @@ async def test_connections_of_one_client_are_limited() -> None:
         return refuse_early(reason, peer)
 
     server = TunnelServer(decide, remember, client_connections=2)
-    await server.start("127.0.0.1", 0)
+    server.start(listening_socket("127.0.0.1", 0))
     mine = [await connect(server, "127.0.0.1") for _ in range(2)]
     assert [await is_answered(one) for one in mine] == [True, True]
     too_many = await connect(server, "127.0.0.1")
@@ -116,7 +117,7 @@ async def test_a_tunnel_does_not_count_as_a_connection_of_its_client() -> None:
         return AcceptedConnect(socket=near, on_closed=lambda *_: None)
 
     server = TunnelServer(let_through, refuse_early, client_connections=1)
-    await server.start("127.0.0.1", 0)
+    server.start(listening_socket("127.0.0.1", 0))
     tunnel = await connect(server, "127.0.0.1")
     assert await is_answered(tunnel)
     second = await connect(server, "127.0.0.1")
@@ -130,7 +131,7 @@ async def test_a_tunnel_does_not_count_as_a_connection_of_its_client() -> None:
 
 async def test_zero_lifts_the_limit_of_a_client() -> None:
     server = TunnelServer(decide, refuse_early, client_connections=0)
-    await server.start("127.0.0.1", 0)
+    server.start(listening_socket("127.0.0.1", 0))
     many = [await connect(server, "127.0.0.1") for _ in range(300)]
     assert all([await is_answered(one) for one in many])
     for _, writer in many:
@@ -147,7 +148,7 @@ async def test_a_failed_decision_is_reported_and_closes_its_connection() -> None
     reported: list[dict] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     server = TunnelServer(fail, refuse_early)
-    await server.start("127.0.0.1", 0)
+    server.start(listening_socket("127.0.0.1", 0))
     good, bad = [await asyncio.open_connection(*server.addresses[0]) for _ in range(2)]
     bad[1].write(b"CONNECT bad:443 HTTP/1.1\r\n\r\n")
     with pytest.raises(ConnectionResetError):

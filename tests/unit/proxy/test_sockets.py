@@ -1,6 +1,5 @@
 """Listening sockets, their options, TLS contexts, and local addresses."""
 
-import asyncio
 import socket
 import ssl
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import trustme
 from headgate.errors import ConfigurationError
 from headgate.proxy.sockets import (
     is_local_address,
-    listening_sockets,
+    listening_socket,
     receive_buffer_size,
     record_overhead,
     reset,
@@ -23,27 +22,14 @@ from headgate.proxy.sockets import (
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
-def test_both_families_have_sockets_of_their_own() -> None:
-    sockets = asyncio.run(listening_sockets("*", 0, reuse_port=False))
-    try:
-        assert {sock.getsockname()[0] for sock in sockets} == {"0.0.0.0", "::"}
-        assert len({sock.getsockname()[1] for sock in sockets}) == 1
-    finally:
-        for sock in sockets:
-            sock.close()
-
-
-def test_a_foreign_address_is_skipped_beside_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", "127.0.0.1")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    [listener] = asyncio.run(listening_sockets("somewhere", 0, reuse_port=False))
-    assert listener.getsockname()[0] == "127.0.0.1"
-    listener.close()
+def test_both_families_can_listen_at_one_port() -> None:
+    with listening_socket("::", 0) as six, listening_socket("0.0.0.0", six.getsockname()[1]) as four:
+        assert [sock.getsockname()[0] for sock in (six, four)] == ["::", "0.0.0.0"]
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="told in another way here")
 def test_accepted_sockets_inherit_what_tunnels_need() -> None:
-    [listener] = asyncio.run(listening_sockets("127.0.0.1", 0, reuse_port=False))
+    listener = listening_socket("127.0.0.1", 0)
     with listener, socket.socket() as client:
         set_inherited_options(listener)
         client.connect(listener.getsockname())
