@@ -315,7 +315,7 @@ class TestForks:
 ADVICE = AdviceResponse(200, [("Content-Type", "application/trafficadvice+json")], b"[]")
 
 
-def advised(shared, clock=lambda: 1000.0):
+def advised(shared, clock=lambda: 1000.0, is_asked_to_sign=lambda *_: False):
     """Return what asks for the advice of one origin, and the reports of the fetches that it starts."""
     fetches = []
     client = AdviceClient(
@@ -323,11 +323,23 @@ def advised(shared, clock=lambda: 1000.0):
         clock=clock,
         on_advice=lambda advice: None,
         own_fields=lambda method, url: {},
-        is_asked_to_sign=lambda *_: False,
+        is_asked_to_sign=is_asked_to_sign,
         default=lambda request, report: fetches.append(report),
         shared=shared,
     )
     return lambda now: client.ask("https://example.com", now=now), fetches
+
+
+def test_a_response_that_asks_for_a_signature_is_not_shared(tmp_path):
+    with SharedThrottle(tmp_path / "file") as one, SharedThrottle(tmp_path / "file") as other:
+        answers = iter([True, False])
+        (ask, fetches), (ask_other, none) = advised(one, is_asked_to_sign=lambda *_: next(answers)), advised(other)
+        ask(1000.0)
+        fetches[0](AdviceResponse(403, [], None))  # and the first process fetches again
+        fetches[1](ADVICE)
+        ask_other(1000.0)
+        assert (len(fetches), none) == (2, [])
+        assert ask_other(1001.0).reason == ask(1001.0).reason != "there is no traffic advice: status 403"
 
 
 def test_one_process_fetches_advice_for_all(tmp_path):
