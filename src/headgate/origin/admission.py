@@ -16,7 +16,7 @@ from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.limit.gatekeeper import Charges
 from headgate.limit.messages import short_identifier
-from headgate.origin.identify import ByAgent, Header, Identify, client_address, identify_by
+from headgate.origin.identify import ByAgent, ClientAddress, Header, Identify, client_address, identify_by
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.response import Refusals, Rejections
 from headgate.origin.routes import Routes
@@ -71,8 +71,10 @@ class Admission(Generic[R]):
         priority: PriorityBy[R] | None = None,
         agents: "AgentVerifier | None" = None,
     ) -> None:
+        if isinstance(identify, str):
+            identify = identify_by(identify, client_address())
         if agents is not None:
-            adapter = replace(adapter, info=_with_agent(adapter.info, agents))
+            adapter = replace(adapter, info=_with_agent(adapter.info, agents, identify))
         self.limit = make_limit(concurrency)
         """The concurrency limit; None if there is none to enforce or monitor."""
         self.gatekeeper = gatekeeper
@@ -81,8 +83,6 @@ class Admission(Generic[R]):
         """Writes the answers to requests that a rule rejects."""
         self.refusals = Refusals(status=self.rejections.status)
         """Writes the answers to requests that the concurrency limit refuses."""
-        if isinstance(identify, str):
-            identify = identify_by(identify, client_address())
         needs_agents = isinstance(identify, ByAgent) or (isinstance(checked, Routes) and checked.needs_agents)
         fail_if(needs_agents and agents is None, "web-bot-auth: expected agents=AgentVerifier(['www.example.org'])")
         self._by_agent = identify if isinstance(identify, ByAgent) else None
@@ -125,8 +125,13 @@ class Admission(Generic[R]):
         return self._priority_of(request, limited[0] if limited is not None else self._domain_of(request) or "")
 
 
-def _with_agent(info_of: Callable[[R], RequestInfo], agents: "AgentVerifier") -> Callable[[R], RequestInfo]:
-    address = client_address()
+def _with_agent(
+    info_of: Callable[[R], RequestInfo], agents: "AgentVerifier", identify: object
+) -> Callable[[R], RequestInfo]:
+    # Behind a proxy, work that is charged to its address would be charged to all clients together.
+    while isinstance(identify, ByAgent | Header):
+        identify = identify.fallback
+    address = identify if isinstance(identify, ClientAddress) else client_address()
 
     def info(request: R) -> RequestInfo:
         made = info_of(request)
