@@ -39,8 +39,8 @@ MAX_CACHED: Final = 4_096
 """Verified signatures that are cached."""
 MAX_CACHED_SIZE: Final = 2_048
 """Bytes of the fields of a request whose verified signature is cached."""
-MAX_FETCHES: Final = 4
-"""Directories that are fetched at once."""
+MAX_FETCHES: Final = 5
+"""Directories that are fetched at once, one less of new ones: those that never answer keep no known one waiting."""
 MAX_CLIENTS: Final = 16_384
 
 _LOG_INTERVAL: Final = 10.0
@@ -143,11 +143,13 @@ class AgentVerifier:
             public = None if known is None else known.key(claim.key_id, now=now)
             if held is None or public is None or now >= held.fresh_until:
                 self._want(claim.agent, client, now)
-            if public is not None and claim.is_signed_by(public) and self._is_first_use(claim):
+            if held is not None and public is not None and claim.is_signed_by(public) and self._is_first_use(claim):
                 self._verifications.refund(client)
                 self._directories.move_to_end(claim.agent.fetch)
                 if not self._single_use and not claim.is_narrow and sum(map(len, key)) <= MAX_CACHED_SIZE:
-                    self._verified[key] = claim
+                    # Then its directory is asked for again, and the key may be expired or gone.
+                    until = min(claim.expires, public.expires, max(held.fresh_until, now + MIN_FRESHNESS))
+                    self._verified[key] = msgspec.structs.replace(claim, expires=until)
                     _keep(self._verified, MAX_CACHED)
                 return claim.agent.identifier
         return ""
@@ -169,17 +171,21 @@ class AgentVerifier:
             return
         # What is fetched again is bounded by the number of directories.
         is_known = agent.fetch in self._directories
-        may_fetch = self._running < MAX_FETCHES and (is_known or self._fetches.take(client, now))
+        may_fetch = self._running < MAX_FETCHES - (not is_known) and (is_known or self._fetches.take(client, now))
         if not may_fetch or not (is_known or self._all_fetches.take(b"", now)):
             self._cache.abandoned(answer, retry_at=now + 1)
             return
-        self._running += 1
-        threading.Thread(target=self._fetch, args=(answer, agent), name="headgate-keys", daemon=True).start()
+        try:
+            threading.Thread(target=self._fetch, args=(answer, agent), name="headgate-keys", daemon=True).start()
+        except RuntimeError:  # the system has no thread left
+            self._cache.abandoned(answer, retry_at=now + 1)
+        else:
+            self._running += 1
 
     def _fetch(self, fetch: Fetch, agent: AgentUrl) -> None:
         try:
             response = self._fetch_keys(fetch.request)
-        except FetchError as error:
+        except (FetchError, RuntimeError) as error:  # also without a second thread
             response = NETWORK_ERROR._replace(failure=str(error))
         now, found, why = self._clock(), None, response.failure or f"status {response.status}"
         if response.status == 200 and not response.failure:

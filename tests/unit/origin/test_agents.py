@@ -105,6 +105,7 @@ def test_a_signature_for_another_site_is_not_accepted():
 FAILURES = [
     NETWORK_ERROR,
     FetchError("no descriptor"),
+    RuntimeError("can't start new thread"),
     serves(KEYS[1], status=404),
     serves(status=302),
     AdviceResponse(200, [("Content-Type", "text/html")], b"<html>"),
@@ -136,6 +137,19 @@ def test_a_directory_without_a_key_removes_it_and_what_was_verified_with_it():
     assert site.asks(signed(KEYS[1], now=site.now)) == BOT
     assert site.asks(cached) == ""
     assert site.asks(signed(now=site.now)) == ""
+
+
+def test_what_is_cached_lasts_no_longer_than_its_key():
+    brief = SigningKey(bytes([9]) * 32, expires=NOW + 70)
+    site = Site(Fetches(bot=serves(KEYS[0], brief, control="max-age=60")))
+    site.asks(signed())
+    info, expiring = signed(), signed(brief)
+    assert [site.asks(each) for each in (info, expiring)] == [BOT, BOT]
+    site.now += 70
+    assert site.asks(expiring) == ""
+    site.fetches.pages[BOT] = serves(KEYS[1])
+    site.now += 60
+    assert [site.asks(info) for _ in range(2)] == [BOT, ""]  # no other request asks for the directory
 
 
 def test_a_new_key_is_found_after_a_minute():
@@ -221,20 +235,30 @@ def test_fetches_are_bounded_by_client_and_in_all():
     assert len(site.fetches.urls) == 22
 
 
-def test_only_four_directories_are_fetched_at_once():
+def test_only_four_new_directories_are_fetched_at_once_and_a_known_one_does_not_wait():
     gate, started = threading.Event(), []
-    verifier = AgentVerifier(
-        ["www.example.org"], fetch_keys=lambda request: started.append(request.url) or (gate.wait(10) and NETWORK_ERROR)
-    )
-    for number in range(6):
-        verifier.agent_of(
-            signed(agent=f"https://a{number}.example", peer=str(number)), lambda info: info.peer.encode(), now=NOW
-        )
+    site = Site(Fetches(bot=serves(KEYS[0])))
+    site.asks(signed())
+    site.verifier._fetch_keys = lambda request: started.append(request.url) or (gate.wait(10) and NETWORK_ERROR)
+    site.now += 3600
+    agents_ = [*(f"https://a{number}.example" for number in range(6)), "https://bot.example"]
+    for agent in agents_:
+        site.verifier.agent_of(signed(agent=agent, peer=agent, now=site.now), lambda info: b"", now=site.now)
     deadline = time.monotonic() + 5
-    while len(started) < 4 and time.monotonic() < deadline:
+    while len(started) < 5 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(started) == 4
+    assert sorted(started) == [*(WELL_KNOWN.format(f"a{number}") for number in range(4)), BOT]
     gate.set()
+
+
+def test_a_system_without_threads_leaves_agents_anonymous(monkeypatch):
+    site = Site(Fetches(bot=serves(KEYS[0])))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _thread: exec("raise RuntimeError"))
+        for _ in range(2):
+            assert site.asks(signed(now=site.now)) == ""
+            site.now += 1
+    assert [site.asks(signed(now=site.now)) for _ in range(2)] == ["", BOT]
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
@@ -379,6 +403,23 @@ def test_middlewares_verify_agents(kind):
         asgi.GatekeeperMiddleware(ok_asgi, gatekeeper=gatekeeper(), identify="web-bot-auth", domain="agents")
     with pytest.raises(ConfigurationError, match="expected agents="):
         asgi.GatekeeperMiddleware(ok_asgi, gatekeeper=gatekeeper(), domain=routes)
+
+
+def test_behind_a_proxy_invalid_signatures_are_charged_to_their_client():
+    verifier = AgentVerifier(["www.example.org"], fetch_keys=Fetches(bot=serves(KEYS[0])))
+    routes = Routes([Route("agents", agent="*")])
+    identify = identify_by("web-bot-auth", client_address(["10.0.0.1"]))
+    middleware = asgi.GatekeeperMiddleware(
+        ok_asgi, gatekeeper=gatekeeper(), identify=identify, domain=routes, agents=verifier
+    )
+    for key, client in [(KEYS[0], b"192.0.2.1"), *[(KEYS[1], b"192.0.2.9")] * 30, *[(KEYS[0], b"192.0.2.1")] * 3]:
+        request = signed(key, now=time.time(), peer="10.0.0.1")
+        request.fields.append((b"x-forwarded-for", client))
+        status = asgi_status(middleware, request)
+        for thread in threading.enumerate():
+            if thread.name == "headgate-keys":
+                thread.join(5)
+    assert status == 503  # the rule of verified agents has been used up
 
 
 async def ok_asgi(scope, receive, send):
