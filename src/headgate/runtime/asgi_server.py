@@ -16,6 +16,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from headgate.runtime.lifecycle import cancel_tasks
+
 _MAX_SPACES: Final = 256
 _MANY_SPACES: Final = re.compile(rb"[ \t]{%d}" % _MAX_SPACES)
 _REJECTION: Final = b"HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -84,10 +86,7 @@ class AsgiServer:
         self._server.close()
         for connection in list(self._state.connections):
             connection.transport.abort()
-        tasks = list(self._state.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(self._state.tasks)
         await self._server.wait_closed()
 
     def _new_protocol(self) -> asyncio.Protocol:

@@ -29,6 +29,7 @@ from headgate.http.h1.response import parse_response_head
 from headgate.http.h1.syntax import split_fields
 from headgate.runtime.demo_origin import DemoOrigin
 from headgate.runtime.gate_process import GateConfiguration, GateProcess
+from headgate.runtime.lifecycle import cancel_tasks
 from headgate.runtime.listen import Endpoint, reserve_addresses
 from headgate.throttle import Throttle
 
@@ -313,9 +314,7 @@ class Site:
         self._leave()
 
     async def _stop(self) -> None:
-        for visit in self._visits:
-            visit.cancel()
-        await asyncio.gather(*self._visits, return_exceptions=True)
+        await cancel_tasks(self._visits)
         if self._origin is not None:
             await self._origin.close()
             self._origin = None

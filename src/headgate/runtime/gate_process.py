@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import time
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -72,7 +71,7 @@ from headgate.runtime.gatekeeping import (
     wait_for_masters,
 )
 from headgate.runtime.ipc import Configure, Query, Shutdown
-from headgate.runtime.lifecycle import Backend
+from headgate.runtime.lifecycle import Backend, cancel_tasks
 from headgate.runtime.listen import Endpoint, listen_error
 from headgate.runtime.log import configure_log, log
 from headgate.runtime.master_reports import MasterReports
@@ -253,10 +252,7 @@ class GateProcess(Backend):
         await self._gateway.drain(min(seconds, drain), delay=max(0.0, seconds - drain))
 
     async def close(self) -> None:
-        for task in self._periodic:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await cancel_tasks(self._periodic)
         await self._gateway.drain(0)
         if self._access_log is not None:
             self._access_log.close(_LOG_TIMEOUT)

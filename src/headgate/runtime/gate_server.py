@@ -50,7 +50,7 @@ from headgate.runtime.gate_overview import gate_overview
 from headgate.runtime.gate_process import GateConfiguration, GateProcess, freeze_objects
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
-from headgate.runtime.lifecycle import Backend, Server, run_server
+from headgate.runtime.lifecycle import Backend, Server, cancel_tasks, run_server
 from headgate.runtime.listen import ListenerSockets, take_at
 from headgate.runtime.log import configure_log, log, log_counters, write_line
 from headgate.runtime.master_store import MasterStore
@@ -462,8 +462,7 @@ class GateWorkers(Backend):
 
     async def close(self) -> None:
         if self._advising is not None:
-            self._advising.cancel()
-            await asyncio.gather(self._advising, return_exceptions=True)
+            await cancel_tasks([self._advising])
         await self._supervisor.stop(0)
         if self._link is not None:
             self._link.receive_rest()

@@ -168,7 +168,7 @@ class Server:
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine until the end, and cancel it then."""
         task = asyncio.get_running_loop().create_task(work)
-        self.closing.push_async_callback(_cancel, [task])
+        self.closing.push_async_callback(cancel_tasks, [task])
         return task
 
     # What the admin listener shows.
@@ -245,7 +245,7 @@ class Lifecycle:
             await self._finished
         finally:
             self.phase = LifecyclePhase.STOPPED
-            await _cancel([*self._earlier, *([self._operation] if self._operation is not None else [])])
+            await cancel_tasks([*self._earlier, *([self._operation] if self._operation is not None else [])])
             await self._server.close()
         self._log("stopped")
 
@@ -349,7 +349,7 @@ class Lifecycle:
 
     async def _drain_backend(self) -> None:
         # A reload; and, if a second stop came before this began, this drain itself, which cannot wait for its own end.
-        await _cancel([task for task in self._earlier if task is not asyncio.current_task()])
+        await cancel_tasks([task for task in self._earlier if task is not asyncio.current_task()])
         seconds = self._server.backend.drain_timeout if self._drain_seconds is None else self._drain_seconds
         self._log(f"draining: requests in progress have {seconds:g} s to end" if seconds else "draining")
         await self._server.drain(seconds)
@@ -373,7 +373,8 @@ class Lifecycle:
             self._handle(end)
 
 
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their ends, whatever they raise."""
     running = list(tasks)
     for task in running:
         task.cancel()

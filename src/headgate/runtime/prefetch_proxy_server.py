@@ -34,7 +34,7 @@ from headgate.proxy.log import TrafficSummary
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
-from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, cancel_tasks, run_server
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.prefetch_proxy_process import (
@@ -266,8 +266,7 @@ class _ProxyServer(Server):
 
     async def close(self) -> None:
         if self._summarizing is not None:
-            self._summarizing.cancel()
-            await asyncio.gather(self._summarizing, return_exceptions=True)
+            await cancel_tasks([self._summarizing])
             await self._log_summary()
             cut = (await self.backend.state(whole=False)).cut
             if cut:

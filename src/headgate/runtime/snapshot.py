@@ -18,6 +18,7 @@ import msgspec
 
 from headgate.errors import ConfigurationError, reason_of
 from headgate.limit import Domain, Master
+from headgate.runtime.lifecycle import cancel_tasks
 
 _LINE: Final = b"headgate snapshot 2 " + sys.byteorder.encode() + b"\n"
 """The version, and the byte order of the doubles in histories."""
@@ -78,8 +79,7 @@ class Snapshots:
     async def close(self) -> None:
         """Save the histories a last time, if they have been saved so far; a snapshot under way is given up."""
         if self._path is not None and self._saving is not None:
-            self._saving.cancel()
-            await asyncio.gather(self._saving, return_exceptions=True)
+            await cancel_tasks([self._saving])
             await self._save(self._path, self._master())
 
     async def save(self) -> None:

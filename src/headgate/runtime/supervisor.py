@@ -18,6 +18,7 @@ import msgspec
 from headgate.config.section import Loop
 from headgate.errors import ConfigurationError
 from headgate.runtime.ipc import Channel, Query, Ready, Reply, Shutdown, StartFailed
+from headgate.runtime.lifecycle import cancel_tasks
 from headgate.runtime.log import log
 
 _MIN_RESTART_PAUSE: Final = 0.1
@@ -248,9 +249,7 @@ class Supervisor(Generic[_State]):
         if self._is_stopping:
             seconds = 0
         self._is_stopping = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(self._tasks)
         workers = self.workers
         for worker in workers:
             worker.channel.send(Shutdown(seconds))

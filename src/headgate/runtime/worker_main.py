@@ -15,7 +15,7 @@ import msgspec
 from headgate.config.section import Loop
 from headgate.errors import HeadgateError
 from headgate.runtime.ipc import Channel, Configure, Query, Ready, Reply, Shutdown, StartFailed
-from headgate.runtime.lifecycle import Backend, Lifecycle, Server, run_event_loop
+from headgate.runtime.lifecycle import Backend, Lifecycle, Server, cancel_tasks, run_event_loop
 
 _ORPHAN_DRAIN: Final = 5.0
 """Seconds for requests in progress after the supervisor has ended."""
@@ -52,12 +52,11 @@ async def _serve(channel: Channel, make: Callable[[Any, Send], Backend]) -> int:
         server = _WorkerServer(make(first.configuration, channel.send), channel)
         lifecycle = Lifecycle(server)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lifecycle.stop)
-        receiving = asyncio.ensure_future(server.receive(lifecycle))
+        receiving = asyncio.create_task(server.receive(lifecycle))
         try:
             await lifecycle.run()
         finally:
-            receiving.cancel()
-            await asyncio.gather(receiving, return_exceptions=True)
+            await cancel_tasks([receiving])
     except (HeadgateError, OSError) as error:
         channel.send(StartFailed(str(error)))
         return 1
