@@ -50,7 +50,7 @@ def main(chosen: tuple[str, ...], rounds: int) -> None:
         print(f"{name} …", file=sys.stderr, flush=True)
         try:
             rows += measure(name, rounds)
-        except Absent as absent:
+        except (Absent, ImportError) as absent:
             print(f"{name}: not measured: {absent}", file=sys.stderr)
         except Void as void:
             is_void = True

@@ -1,10 +1,8 @@
 """Polite clients side by side, each against an origin of its own with a limit and an outage.
 
-In the first case, ten workers request forty pages. The origin answers ten requests a second, in bursts of ten, and
-rejects others by 429 with `Retry-After: 1`. From the first second to the third it answers 503. These figures were
-chosen before the first comparison, and headgate was changed after it. The other cases are drawn by a generator with a
-seed, and were committed before any client had run on them: the seeds 2 and 3 before headgate's ramp after a failure,
-which was then changed once, and the seeds 4 and 5 after that.
+The figures of the first case were chosen before the first comparison, and headgate was changed after it. The other
+cases are drawn by a generator with a seed, and were committed before any client had run on them: the seeds 2 and 3
+before headgate's ramp after a failure, which was then changed once, and the seeds 4 and 5 after that.
 
 All clients run at the same time, each as its documentation shows it. Those that are told the limit are compared with
 each other: headgate with a rate, and aiolimiter, within stamina's retries because it has none.

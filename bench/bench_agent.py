@@ -18,26 +18,17 @@ from typing import Any
 import httpx2
 
 from bench import agent_comparison
-from bench.measure import Absent, Row, compared, verify
+from bench.measure import Row, compared, verify
 from headgate.agent import Courtesy
 from headgate.agent.httpx import Transport
 from headgate.throttle import Policy, Throttle
 
 FIELDS = {
-    "Date": "Fri, 21 Nov 2025 00:02:00 GMT",
-    "Server": "nginx",
-    "Content-Type": "text/html; charset=utf-8",
-    "Content-Length": "12345",
-    "Content-Encoding": "gzip",
-    "Cache-Control": "max-age=600",
-    "ETag": '"5f3c-1"',
-    "Vary": "Accept-Encoding",
-    "X-Content-Type-Options": "nosniff",
-    "Last-Modified": "Thu, 20 Nov 2025 00:00:00 GMT",
-}
-FAILING = 10_000
-REQUESTS = 50
-PASSES = 50
+    "Date": "Fri, 21 Nov 2025 00:02:00 GMT", "Server": "nginx", "Content-Type": "text/html; charset=utf-8",
+    "Content-Length": "12345", "Content-Encoding": "gzip", "Cache-Control": "max-age=600", "ETag": '"5f3c-1"',
+    "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff", "Last-Modified": "Thu, 20 Nov 2025 00:00:00 GMT",
+}  # fmt: skip
+FAILING, REQUESTS, PASSES = 10_000, 50, 50
 
 Send = Callable[[httpx2.Request], Any]
 
@@ -77,10 +68,7 @@ def failing() -> Throttle:
 
 def tenacious(send: Send) -> Send:
     """Give `send` as tenacity would have it."""
-    try:
-        from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_exponential
-    except ImportError:
-        raise Absent("tenacity is not installed") from None
+    from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_exponential
 
     def is_failure(response: httpx2.Response) -> bool:
         return response.status_code in {429, 500, 503, 509}

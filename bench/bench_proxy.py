@@ -26,9 +26,8 @@ from tests import servers
 
 PEER = "nghttpx before squid"
 BYTES = 1 << 27
-TUNNELS = 100
+TUNNELS, MANY = 100, 1_000_000
 WINDOW = 1 << 20
-MANY = 1_000_000
 BLOCK = bytes(1 << 14)
 
 
@@ -117,10 +116,12 @@ def run(rounds: int) -> list[Row]:
         amounts = [(6, small), (6, BYTES), (BYTES, small)]
         targets = [running.enter_context(target(*amount)) for amount in amounts]
         brief, sending, receiving = targets
-        certificate, key = keys(folder)
+        pem = folder / "cert.pem"  # with the key
+        issued = trustme.CA().issue_cert("localhost", "127.0.0.1", key_type=trustme.KeyType.ECDSA)
+        issued.private_key_and_cert_chain_pem.write_to_path(str(pem))
         sides = {
-            "ours": [running.enter_context(proxy(folder, targets, certificate, key))],
-            "peer": running.enter_context(peers(folder, certificate, key)),
+            "ours": [running.enter_context(proxy(folder, targets, pem))],
+            "peer": running.enter_context(peers(folder, pem)),
         }
 
         def row(what: str, most: float, use: Callable[[int], None], scale: float, unit: str) -> Row:
@@ -145,20 +146,11 @@ def run(rounds: int) -> list[Row]:
         ]
 
 
-def keys(folder: Path) -> tuple[Path, Path]:
-    """Create an ECDSA certificate and its key."""
-    issued = trustme.CA().issue_cert("localhost", "127.0.0.1", key_type=trustme.KeyType.ECDSA)
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    certificate.write_bytes(issued.cert_chain_pems[0].bytes())
-    key.write_bytes(issued.private_key_pem.bytes())
-    return certificate, key
-
-
 @contextmanager
-def proxy(folder: Path, targets: Sequence[int], certificate: Path, key: Path) -> Iterator[servers.Server]:
+def proxy(folder: Path, targets: Sequence[int], pem: Path) -> Iterator[servers.Server]:
     """Run ours, which may connect to these ports of this machine."""
     port = servers.free_port()
-    words = f"--listen 127.0.0.1:{port} --cert {certificate} --key {key} --client-tunnels {MANY}".split()
+    words = f"--listen 127.0.0.1:{port} --cert {pem} --key {pem} --client-tunnels {MANY}".split()
     words += [word for target in targets for word in ("--allow-port", str(target))]
     words += ["--allow-address=127.0.0.0/8", "--unreachable=permit", "--unreachable-hold=86400"]
     with servers.started([sys.executable, "-m", "headgate", "proxy", *words], port, folder) as server:
@@ -166,12 +158,12 @@ def proxy(folder: Path, targets: Sequence[int], certificate: Path, key: Path) ->
 
 
 @contextmanager
-def peers(folder: Path, certificate: Path, key: Path) -> Iterator[list[servers.Server]]:
+def peers(folder: Path, pem: Path) -> Iterator[list[servers.Server]]:
     """Run nghttpx in front of squid, with windows as large as ours."""
     options = [f"--frontend-http2-{name}window-size={WINDOW}" for name in ("", "connection-")]
     options.append(f"--backend-connections-per-host={MANY}")
     with (
         servers.squid(folder, directives="max_filedescriptors 8000") as behind,
-        servers.nghttpx(folder, backend=behind.port, key=key, certificate=certificate, options=options) as front,
+        servers.nghttpx(folder, backend=behind.port, key=pem, certificate=pem, options=options) as front,
     ):
         yield [front, behind]

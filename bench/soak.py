@@ -39,7 +39,7 @@ name = "default"
 rules = ["5/s burst 10"]
 """
 CLIENTS = 24
-BODY = b"x" * 300_000
+POST = b"POST / HTTP/1.1\r\nHost: a\r\n%sContent-Length: 300000\r\n\r\n" + bytes(300_000)
 HEADGATE = [sys.executable, "-m", "headgate"]
 
 
@@ -79,9 +79,7 @@ class Soak:
                 elif kind < 0.04:
                     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
                 elif kind < 0.08:
-                    writer.write(
-                        b"POST / HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n%s" % (key, len(BODY), BODY)
-                    )
+                    writer.write(POST % key)
                 else:
                     writer.write(b"GET /%d HTTP/1.1\r\nHost: a\r\n%s\r\n" % (random.randrange(2) * 200_000, key))
                 if 0.08 < kind < 0.12:

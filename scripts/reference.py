@@ -52,29 +52,13 @@ _WIDTH = 84
 _KEYS = "{.keys}\n"
 """The class of a table whose last column has a line of its own (docs/_static/site.css)."""
 Groups = list[tuple[str, type[msgspec.Struct]]]
-_PYTHON = {
-    "headgate.agent": "Polite agents",
-    "headgate.agent.httpx": "Transports for httpx and httpx2",
-    "headgate.agent.aiohttp": "Middleware for aiohttp",
-    "headgate.agent.requests": "Adapter for requests",
-    "headgate.agent.niquests": "Adapters for niquests",
-    "headgate.agent.scrapy": "Middleware for Scrapy",
-    "headgate.agent.urllib": "Handler for urllib",
-    "headgate.origin": "Origins: identifiers, routes and rejections",
-    "headgate.origin.asgi": "Middleware for ASGI applications",
-    "headgate.origin.wsgi": "Middleware for WSGI applications",
-    "headgate.limit": "Rate limits",
-    "headgate.link": "The bus between gatekeepers and masters",
-    "headgate.throttle": "Backoff from failing servers",
-    "headgate.advice": "Traffic advice, for agents",
-    "headgate.advice_control": "Traffic advice, for origins",
-    "headgate.bundle": "Bundles",
-    "headgate.agent.bundle": "Bundles for agents",
-    "headgate.origin.bundle": "Bundles for origins",
-    "headgate.token": "Tokens of a prefetch proxy",
-    "headgate.release": "Release times",
-    "headgate.errors": "Exceptions",
-}
+_PYTHON = (
+    "headgate.agent", "headgate.agent.httpx", "headgate.agent.aiohttp", "headgate.agent.requests",
+    "headgate.agent.niquests", "headgate.agent.scrapy", "headgate.agent.urllib", "headgate.origin",
+    "headgate.origin.asgi", "headgate.origin.wsgi", "headgate.limit", "headgate.link", "headgate.throttle",
+    "headgate.advice", "headgate.advice_control", "headgate.bundle", "headgate.agent.bundle",
+    "headgate.origin.bundle", "headgate.token", "headgate.release", "headgate.errors",
+)  # fmt: skip
 _SCENARIO_TABLES: dict[str, type[msgspec.Struct]] = {
     "Every scenario": Scenario,
     "Ranges, `[[expect]]`": Expectation,
@@ -248,9 +232,9 @@ def _label(name: str, values: list[str]) -> str:
 def python_api() -> str:
     """Return the exported names of the public packages, with their signatures and the first sentences of their docs."""
     parts = ["# Python API\n", _NOTE]
-    for name, title in _PYTHON.items():
+    for name in _PYTHON:
         module = importlib.import_module(name)
-        parts.append(f"## {name}\n\n{title}. {_first_line(module.__doc__)}\n")
+        parts.append(f"## {name}\n\n{_first_line(module.__doc__)}\n")
         parts += [_member(module, member) for member in module.__all__]
     return "\n".join(parts)
 

@@ -8,8 +8,7 @@ import base64
 import io
 import random
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from PIL import Image
@@ -50,13 +49,6 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.close()
 
 
-@asynccontextmanager
-async def _origin() -> AsyncIterator[str]:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
 async def _ask(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     (path,) = random.choices(list(_PATHS), list(_PATHS.values()))
@@ -88,8 +80,11 @@ async def main() -> None:
     """Write the pictures."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        origins = [await stack.enter_async_context(_origin()) for _ in range(2)]
-        parts = [f'[[origin]]\nurl = "{url}"\n' for url in origins]
+        origins = [await asyncio.start_server(_serve, "127.0.0.1", 0) for _ in range(2)]
+        for origin in origins:
+            await stack.enter_async_context(origin)
+        ports = [origin.sockets[0].getsockname()[1] for origin in origins]
+        parts = [f'[[origin]]\nurl = "http://127.0.0.1:{port}"\n' for port in ports]
         for name, rule in _RULES.items():
             prefix = f'path_prefix = "/{name}"\n' if name != "pages" else ""
             parts.append(f'[[domain]]\nname = "{name}"\nrules = ["{rule}"]\n{prefix}')

@@ -59,5 +59,4 @@ if ! cmp -s "$lock" "$node/installed"; then
     npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --silent
     cp "$lock" "$node/installed"
 fi
-echo "servers: nginx and its Lua module, redis-server, wrk, curl, wget, chromium, squid, tinyproxy, haproxy, nghttp2's programs,"
-echo "promtool, systemd-analyze, and Node.js with its packages are there."
+echo "servers: all programs, and Node.js with its packages, are there."
