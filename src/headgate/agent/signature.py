@@ -24,7 +24,7 @@ MAX_ORIGINS: Final = 4_096
 
 
 class AgentSigner:
-    """Signs the requests of one agent with the first key of a file that is valid.
+    """Signs the requests of one agent with the first key of a file that is valid, or with its last key.
 
     `key` is the path of the file, `agent_url` where the public keys are. Raises `ConfigurationError`, which names the
     argument, for a file that cannot be used, an invalid URL or an unknown `sign`.
@@ -43,12 +43,13 @@ class AgentSigner:
         self._asked: dict[str, None] = {}
 
     def fields(self, url: str, *, now: float) -> dict[str, str]:
-        """Return the fields that sign one request; none over http, for an origin that did not ask, or without a key."""
+        """Return the fields that sign one request; none over http, or for an origin that did not ask."""
         origin = serialised_origin(url) or ""
         if not origin.startswith("https://") or (self.when_asked and origin not in self._asked):
             return {}
         valid = (each for each in self._signers if each.key.public.not_before <= now < each.key.public.expires)
-        return next((dict(each.sign(origin, now=now)) for each in valid), {})
+        # Without a valid key it is signed nevertheless: an origin that asks would be answered without end.
+        return dict(next(valid, self._signers[-1]).sign(origin, now=now))
 
     def is_asked(self, url: str, status: int, headers: Headers) -> bool:
         """Return whether a response asks for a signature; then sign what is sent to its origin from now on.

@@ -84,19 +84,15 @@ def test_copies_sign_too_and_show_no_key(key):
     assert secret not in repr(given) + repr(vars(given._state.signer)) + pickled.decode("latin-1")
 
 
-def test_only_requests_over_https_are_signed_with_a_key_that_is_valid(tmp_path):
-    keys = [new_signing_key(entropy=os.urandom).to_jwk() for _ in range(3)]
-    keys[0]["exp"], keys[1]["nbf"], keys[2]["nbf"], keys[2]["exp"] = NOW, NOW + 1, NOW, NOW + 1
+def test_requests_over_https_are_signed_with_a_key_that_is_valid_or_the_last(tmp_path):
+    keys = [new_signing_key(entropy=os.urandom).to_jwk() for _ in range(2)]
+    keys[0]["exp"], keys[1]["nbf"], keys[1]["exp"] = NOW, NOW, NOW + 1
     file = tmp_path / "keys.json"
     file.write_bytes(msgspec.json.encode({"keys": keys}))
     signer = AgentSigner(file, AGENT, "always")
-    assert keys[2]["kid"] in signer.fields("HTTPS://EXAMPLE.com:443/", now=NOW)["Signature-Input"]
+    for now, key in ((NOW - 1, keys[0]), (NOW, keys[1]), (NOW + 1, keys[1])):
+        assert key["kid"] in signer.fields("HTTPS://EXAMPLE.com:443/", now=now)["Signature-Input"]
     assert signer.fields("http://example.com/", now=NOW) == {}
-    assert signer.fields("https://example.com/", now=NOW - 1).keys() == {
-        "Signature-Agent",
-        "Signature-Input",
-        "Signature",
-    }
 
 
 @pytest.mark.parametrize(
