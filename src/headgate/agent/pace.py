@@ -6,7 +6,7 @@ head of that with libraries that do not say when it ends.
 
 After a failure of an origin, requests come back as those of a TCP connection after a timeout (RFC 5681, slow start):
 one, until it succeeds; then the number of requests without a response doubles with each round of successes, up to half
-of what there were before the failure; from there it grows by one each round. A 429 is no failure of the origin: as
+of what there were before the failure; from there it grows by one each round. A 429 is not a failure of the origin: as
 after a mark by ECN (RFC 3168), there are half of them at once.
 """
 
