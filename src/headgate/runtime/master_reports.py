@@ -7,6 +7,7 @@ from typing import Final
 
 from headgate.link.master_connection import MasterConnection
 
+_NO_MASTER: Final = "no master is connected; only the rules of a gate's own file hold further clients"
 _CHECK_INTERVAL: Final = 0.5
 _START_TIMEOUT: Final = 5.0
 """Seconds after which a master that has not been connected yet is reported."""
@@ -72,5 +73,5 @@ class MasterReports:
     def _on_down(self, address: str, master: _Master, *, others: bool) -> None:
         master.is_reported = True
         hint = "" if master.was_up else " yet; check its address, and that it is running"
-        effect = "the other masters take over" if others else "no master is connected, so no further clients are held"
+        effect = "the other masters take over" if others else _NO_MASTER
         self._log(f"warning: master {address} is not connected{hint}; {effect}")

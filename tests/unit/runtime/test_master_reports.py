@@ -80,8 +80,8 @@ def test_loss_within_the_interval_is_reported_after_it(setup):
 def test_loss_of_the_last_master_says_what_follows(setup):
     setup.listed = [setup.one]
     setup.check(100.0, up=True)
-    expected = "warning: master a:1 is not connected; no master is connected, so no further clients are held"
-    assert setup.check(101.0, up=False) == [expected]
+    effect = "no master is connected; only the rules of a gate's own file hold further clients"
+    assert setup.check(101.0, up=False) == [f"warning: master a:1 is not connected; {effect}"]
 
 
 def test_master_whose_handshake_failure_was_reported_has_no_second_line(setup):
