@@ -211,7 +211,8 @@ def _read(file: str) -> bytes:
         with Path(file).open("rb") as opened:
             content = opened.read(_MAX_FILE_SIZE + 1)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{file}: {reason_of(error)}; {_CREATE}") from None
+        advice = "make it readable for this user" if isinstance(error, PermissionError) else _CREATE
+        raise ConfigurationError(f"{file}: {reason_of(error)}; {advice}") from None
     if len(content) > _MAX_FILE_SIZE:
         raise ConfigurationError(f"{file}: more than {_MAX_FILE_SIZE} bytes; {_EXPECTED}")
     return content

@@ -1,6 +1,7 @@
 """CURVE keys: what a file may contain, and which error explains each file that is refused."""
 
 import re
+from pathlib import Path
 
 import pytest
 import zmq
@@ -116,6 +117,15 @@ def test_malformed_list_is_an_error(file, content, reason):
         return
     with pytest.raises(ConfigurationError, match=re.escape(name) + ".*" + re.escape(reason)):
         read_allowed_keys(name)
+
+
+def test_unreadable_file_is_an_error_that_does_not_ask_for_new_keys(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigurationError, match=r"^kept: Permission denied; make it readable for this user$"):
+        read_key_pair("kept")
 
 
 @pytest.mark.parametrize("read", [read_allowed_keys, read_key_pair, read_public_key])
