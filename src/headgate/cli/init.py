@@ -24,7 +24,7 @@ _TEMPLATE: Final = """\
 origin = {origin}
 # Where clients connect; *:80 accepts those of other machines, by IPv4 and IPv6.
 listen = {listen}
-# Where /metrics, /readyz and /api/state are, for this machine only.
+# Where the dashboard, /metrics, /readyz and /api/state are, for this machine only.
 admin = "127.0.0.1:{admin}"
 # If clients come through proxies of yours, list them; otherwise all clients have the address of the proxy.
 # trusted_proxies = ["10.0.0.0/8"]
@@ -81,7 +81,8 @@ def init(*, file: str, force: bool, **answers: str | None) -> None:
             answers[name] = click.prompt(question, default, type=kind, err=True) if asks else default
     address = Address.parse(str(answers["listen"]))
     values = {name: json.dumps(answer, ensure_ascii=False) for name, answer in answers.items()}
-    text = _TEMPLATE.format(**values, admin=_ADMIN_PORTS[address.port == _ADMIN_PORTS[0]])
+    admin = _ADMIN_PORTS[address.port == _ADMIN_PORTS[0]]
+    text = _TEMPLATE.format(**values, admin=admin)
     parse(text, name=file)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as written:
@@ -92,4 +93,4 @@ def init(*, file: str, force: bool, **answers: str | None) -> None:
     host = address._replace(host="127.0.0.1") if address.host in {"*", "0.0.0.0", "::"} else address
     click.echo(f"{printable(file)} is written. Next:\n")
     click.echo(f"  headgate serve{flag}\n  curl -i http://{host}/\n")
-    click.echo("Rules from a log of your server: headgate replay access.log")
+    click.echo(f"Dashboard: http://127.0.0.1:{admin}/\nRules from a log of your server: headgate replay access.log")

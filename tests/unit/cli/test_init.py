@@ -24,6 +24,7 @@ def test_the_file_has_what_the_flags_say_and_is_valid(headgate):
     assert (done.code, done.err) == (0, "")
     assert "headgate serve --config 'a b.toml'" in done.out.decode()
     assert "curl -i http://127.0.0.1:8090/" in done.out.decode()
+    assert "Dashboard: http://127.0.0.1:8091/" in done.out.decode()
     tree = read("a b.toml")
     assert (tree.gate.origin, tree.gate.listen, tree.domain[0].rules) == (origin, listen, (rule,))
     assert tree.gate.admin == "127.0.0.1:8091", "another port than that of clients"
