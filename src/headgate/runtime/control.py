@@ -230,7 +230,8 @@ async def run_control(server: Server, name: str, arguments: Mapping[str, str], p
     requests, held = ([one for answer in answers for one in answer[part]] for part in ("requests", "held"))
     if not held and (name == "holds" or not requests):
         what = f"no request {request_id!r:.200}" if request_id else f"{text!r:.200} is not held, and no request of it"
-        raise HeadgateError(f"{what} is among the last {_MAX_RECENT} of a process of this server")
+        hint = "; to ask about a client, use --identifier" if request_id else ""
+        raise HeadgateError(f"{what} is among the last {_MAX_RECENT} of each process{hint}")
     shown = {"requests": sorted(requests, key=lambda one: -one["received"])[:_MAX_SHOWN]} if name == "why" else {}
     held.sort(key=lambda one: one["by"] == "an operator")  # last, since a worker that was replaced does not know that
     return shown | {"held": [*{(one["domain"], one["identifier"]): one for one in held}.values()]}
