@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from headgate.agent import Courtesy
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.identity import agent_url
 
 
@@ -72,6 +72,7 @@ def ranges_document(ranges: Iterable[str], *, now: float) -> dict[str, Any]:
 
 def _checked(name: str, url: str, info: str, rate: str) -> tuple[str, str, str]:
     """Return the product token, the User-Agent and the URL of the keys; raises `ConfigurationError`."""
+    fail_if(not name, "no name of the agent; add --name ExampleBot/1.0")
     user_agent = Courtesy(name, info=info or None, rate=rate or None).user_agent
     keys = agent_url(url)
     if keys is None:

@@ -197,8 +197,8 @@ def directory(*, files: tuple[str, ...], is_card: bool, **options: str) -> None:
     fail_if(not files, "no key file; make one with: headgate keys new --agent")
     found: list[PublicKey] = []
     for file in files:
+        content = read_text(file, advice="make one with: headgate keys new --agent")
         with naming(printable(file)):
-            content = read_text(file, advice="make one with: headgate keys new --agent")
             found += [key.public for key in read_signing_keys(content.encode())]
     print_bytes(write_directory(found) + b"\n")
 

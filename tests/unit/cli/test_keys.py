@@ -110,6 +110,8 @@ def test_the_card_has_what_the_courtesy_sends(headgate):
     }
     assert card["web_bot_auth"]["expected-user-agent"] == "ExampleBot/1.0 (+https://bot.example/bot)"
     assert card["web_bot_auth"]["rate-expectation"] == "60/min burst 5 to each origin"
+    assert "no name of the agent; add --name" in headgate("keys", "directory", "--card").err
+    assert "headgate: absent: No such file" in headgate("keys", "directory", "absent").err
     assert "invalid agent URL ''" in headgate("keys", "directory", "--card", "--name", "ExampleBot").err
 
 
