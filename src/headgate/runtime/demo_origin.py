@@ -42,7 +42,7 @@ def demo_banner(gate: str, admin: str, origin: str) -> str:
     return f"""\
 headgate: a gate before a sample origin
   gate    {gate}    10 requests a minute, 5 at once; under /queue 2 a second
-  admin   {admin}    /livez /readyz /metrics /api/state
+  admin   {admin}    the dashboard, /livez, /readyz, /metrics and /api/state
   origin  {origin}    shows what reached it
 
 Try, from another terminal:
