@@ -116,7 +116,9 @@ def by_aiohttp(world: World, courtesy: Courtesy, url: str) -> int:
             aiohttp.ClientSession(middlewares=[Middleware(courtesy)]) as session,
             session.get(url, ssl=world.tls) as response,
         ):
-            return response.status
+            status = response.status
+        await asyncio.sleep(0.25)  # aiohttp ends TLS connections after the session is closed
+        return status
 
     return asyncio.run(ask())
 
