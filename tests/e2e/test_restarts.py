@@ -153,7 +153,10 @@ def test_a_reload_of_any_key_loses_neither_a_request_nor_what_was_counted(tmp_pa
         client.close()
         for number in range(10):
             ports[1:], admin = [free_port()], (gates.admin, other)[number % 2]
-            changed = text.replace(f'"127.0.0.1:{gates.port}"', str([f"127.0.0.1:{port}" for port in ports]))
+            changed = text.replace(
+                f'"127.0.0.1:{gates.port}"',
+                str([*(f"127.0.0.1:{port}" for port in ports), f"unix:{tmp_path}/{number}.web"]),
+            )
             changed = changed.replace(f'"127.0.0.1:{gates.admin}"', f'"127.0.0.1:{admin}"\nmax_delay = 0')
             keys = f'workers = {1 + (workers - 1) * (number % 2)}\ntakeover = "{tmp_path}/{number}.sock"'
             gates.file.write_text(changed.replace("max_delay = 0", f"max_delay = 0\n{keys}"))
@@ -170,6 +173,7 @@ def test_a_reload_of_any_key_loses_neither_a_request_nor_what_was_counted(tmp_pa
     if workers == 1:
         assert metric(admin, 'headgate_requests_total{domain="a",outcome="accepted"}') == found[200]
     assert not Path(f"{tmp_path}/0.sock").exists()
+    assert [file.name for file in tmp_path.glob("*.web")] == ["9.web"]
     successor = gates.start()  # the socket of the last reload
     assert process.wait(programs.PATIENCE) == 0
     successor.terminate()
@@ -202,6 +206,15 @@ def test_a_gate_that_cannot_start_leaves_the_one_in_force(tmp_path, origin):
     process.terminate()
     assert process.wait(programs.PATIENCE) == 0
     assert set(found) == {200}
+
+
+def test_a_reload_after_the_end_is_no_error(tmp_path, origin):
+    process = Gates(tmp_path, origin.url).start()
+    process.terminate()
+    while process.poll() is None:
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.001)
+    assert process.returncode == 0
 
 
 def test_sigterm_ends_also_a_gate_that_was_replaced_and_its_workers(tmp_path, origin):

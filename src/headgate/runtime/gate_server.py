@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, domain_changes, log_warnings
+from headgate.config.section import UNIX
 from headgate.config.tree import changed_keys, keep_keys, restart_note, with_mode
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import Master
@@ -107,6 +108,7 @@ class _GateServer(Server):
         self._gate: GateProcess | GateWorkers
         self._draining: asyncio.Task[None] | None = None
         self._files = self.closing.enter_context(ExitStack())
+        self._unix: list[UnixSocket] = []
         self._demo_origin = ""
         self._log_key = os.urandom(32)  # the hashes of clients stay the same over reloads
 
@@ -148,6 +150,7 @@ class _GateServer(Server):
         named = take_sockets(os.environ)
         inherited += [sock for _, sock in named]
         self._listeners = ListenerSockets(self._tree, inherited, self._files)
+        self._unix = self._listeners.unix
         admin = take_at(self._tree.gate.admin, inherited) if self._tree.gate.admin else []
         for name, sock in named:
             fail_if(
@@ -242,6 +245,10 @@ class _GateServer(Server):
         self._files.enter_context(files.pop_all())
         self._gate.snapshots.stop()
         self._listeners.close()
+        kept = {one.address.removeprefix(UNIX) for one in tree.listeners}
+        for removed in [one for one in self._unix if one.path not in kept]:
+            removed.close()
+        self._unix = [one for one in self._unix if one.path in kept] + listeners.unix
         self._draining = self.start_task(_drain_replaced(self._gate, before.gate.drain))
         if self._takeover is not None and takeover is not self._takeover:
             self._takeover.cancel()

@@ -51,6 +51,8 @@ class ListenerSockets:
         """All sockets."""
         self.endpoints: list[Endpoint] = []
         """Where they listen."""
+        self.unix: list[UnixSocket] = []
+        """Those whose files were made here."""
         files.callback(self.close)
         for index, section in enumerate(tree.listeners):
             flag, address = f"listener[{index}].address" if tree.listener else "--listen", section.address
@@ -59,6 +61,7 @@ class ListenerSockets:
             elif address.startswith(UNIX):
                 opened = UnixSocket(address.removeprefix(UNIX), mode=parse_mode(section.mode), flag=flag)
                 files.callback(opened.close)
+                self.unix.append(opened)
                 self._add(index, [opened.socket])
             else:
                 with reserve_addresses(flag, Address.parse(address)) as reserved:

@@ -6,8 +6,10 @@ import math
 import os
 import random
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -108,7 +110,9 @@ class Gateway:
             return ClientConnection(self.context, listener)
 
         if sock is not None and sock.family == socket.AF_UNIX:
-            server: asyncio.Server = await loop.create_unix_server(protocol, sock=sock, backlog=BACKLOG)
+            # Since Python 3.13 the file would be removed, although another gate or worker listens at the socket.
+            options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+            server: asyncio.Server = await loop.create_unix_server(protocol, sock=sock, backlog=BACKLOG, **options)
         elif sock is not None:
             server = await loop.create_server(protocol, sock=sock, backlog=BACKLOG)
         else:
