@@ -403,6 +403,9 @@ def run_server(server: Server, *, loop: Loop = "auto") -> int:
             running_loop.add_signal_handler(number, lifecycle.stop)
         running_loop.add_signal_handler(signal.SIGHUP, lifecycle.reload)
         await lifecycle.run()
+        # From here on, the default action would end the process as if it had failed.
+        running_loop.remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return 0
 
     return run_event_loop(main, loop=loop)
