@@ -104,7 +104,7 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
             service.close(streams.pop(number))
         elif action == "turn":
             world.turn()
-        claims = [claim for claim in service._table if not claim.stream.is_replaced]
+        claims = [claim for claim in service._table._claims if not claim.stream.is_replaced]
         live = [claim.assignment for claim in claims if claim.assignment.expires > world.time]
         # Each Envoy keeps 2 % if nothing is left; shares that differ by 3 % stay.
         assert sum(one.share for one in live if one.kind == "tokens") <= rate * 1.05

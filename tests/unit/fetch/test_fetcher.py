@@ -135,12 +135,13 @@ def test_the_request_is_a_plain_get(monkeypatch, tmp_path):
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "a.example"])
 def test_a_forbidden_address_is_not_connected_to(monkeypatch, host):
     """Also one that a name has beside others."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 1)) for each in ("93.184.216.34", "10.0.0.1")]
     with scripted.serving(lambda connection, server: connection.sendall(answer())) as server:
-        if host == "a.example":
-            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 1)) for each in ("93.184.216.34", "10.0.0.1")]
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *_given, **_options: found)
         request = AdviceRequest(f"http://{host}:{server.port}/?a=b", ())
-        response = fetch_advice(request, rules=AddressRules())
+        with monkeypatch.context() as patched:
+            if host == "a.example":
+                patched.setattr(socket, "getaddrinfo", lambda *_given, **_options: found)
+            response = fetch_advice(request, rules=AddressRules())
         assert response.status == 0
         assert "which is loopback" in response.failure or "10.0.0.1, which is private" in response.failure
         if host == "127.0.0.1":
