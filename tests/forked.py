@@ -8,6 +8,7 @@ servers. tests/unit/cli/test_program.py and the README's commands in test_docs.p
 import atexit
 import functools
 import importlib
+import io
 import json
 import os
 import resource
@@ -140,6 +141,9 @@ def main() -> None:
         os.environ.update(environment)
         os.environ["TMPDIR"] = sys.path[0] = cwd
         sys.argv[1:] = command[len(PROGRAM) :]
+        if isinstance(sys.stdout.buffer, io.RawIOBase):  # it remembers whether the file that was replaced could seek
+            raw = io.FileIO(1, "wb", closefd=False)
+            sys.stdout = io.TextIOWrapper(raw, sys.stdout.encoding, write_through=True)
         runpy.run_module("headgate", run_name="__main__", alter_sys=True)
 
 
