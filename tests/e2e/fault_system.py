@@ -141,13 +141,18 @@ class System:
         self.wait_until_limited()
         if not self.shape.masters:
             return
-        client, gates = self._new_client(), self.gates
-        statuses = [gates[number % len(gates)].get("/burst", client) for number in range(BURST)]
-        assert statuses == [200] * BURST
-        deadline = time.monotonic() + PATIENCE
-        while not all(gate.holds("burst", client) for gate in gates):
-            assert time.monotonic() < deadline, f"no hold after a burst: {self.describe()}"
-            time.sleep(0.01)
+        gates = self.gates
+        for is_last in (False, True):
+            client = self._new_client()
+            statuses = [gates[number % len(gates)].get("/burst", client) for number in range(BURST)]
+            assert statuses == [200] * BURST
+            deadline = time.monotonic() + PATIENCE / 2
+            while not (is_held := all(gate.holds("burst", client) for gate in gates)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            if is_held:
+                break
+            # A master that comes back within the burst takes its domain over: each of two has accounted a part.
+            assert not is_last, f"no hold after two bursts: {self.describe()}"
         assert [gate.get("/burst", client) for gate in gates] == [429] * len(gates)
 
     def describe(self) -> str:
