@@ -72,8 +72,8 @@ Findings = Iterator[Finding]
 def doctor(*, as_json: bool, admins: tuple[str, ...], file: str | None) -> None:
     """Check what a server needs of this machine: versions, configuration, limits, ports, clocks and permissions.
 
-    Run it as the user of the server, with its environment and configuration file. The report has no passwords, keys or
-    tokens. Exit code: 0 if no check fails, 1 if one does.
+    Run it as the user of the server, with its environment and configuration file. The report leaves out passwords, keys
+    and tokens. Exit code: 0 if no check fails, 1 if one does.
 
     \b
     headgate doctor

@@ -177,7 +177,7 @@ class AgentVerifier:
             return
         try:
             threading.Thread(target=self._fetch, args=(answer, agent), name="headgate-keys", daemon=True).start()
-        except RuntimeError:  # the system has no thread left
+        except RuntimeError:  # the limit of threads is reached
             self._cache.abandoned(answer, retry_at=now + 1)
         else:
             self._running += 1

@@ -221,7 +221,7 @@ class AccessLog:
 
 
 def identifier_namer(settings: LogSection, key: bytes) -> Callable[[bytes], str | None]:
-    """Return what names a client, as the settings say; `key` is that of hashes if they name no file."""
+    """Return what names a client, as the settings say; without a file for it, `key` is the key of hashes."""
     key = _read_key(settings.identifiers_key) if settings.identifiers_key else key
     match settings.identifiers:
         case "off":

@@ -5,7 +5,7 @@ import { byId, make } from "./dom.js";
 const NOTES = {
   off: "Off. With [admin] control = true and admin.token, this page explains refused requests, and holds and releases clients.",
   "no token":
-    "Off in browsers, since there is no token: set admin.token to a file with one. On this machine, headgate ctl works without.",
+    "Off in browsers, since a token is missing: set admin.token to a file with one. On this machine, headgate ctl works without.",
   insecure:
     "Off: browsers allow this over HTTPS or at a loopback address only. Forward the port: ssh -L 8090:127.0.0.1:8090 HOST.",
 };

@@ -37,7 +37,7 @@ function begin(about) {
   write(byId("about"), `${about.instance}, version ${about.version}`);
   document.title = `headgate ${about.kind}: ${about.instance}`;
   const kind = KINDS[about.kind];
-  if (!kind) return answer("idle", "This server has no dashboard: see /api/state and /metrics");
+  if (!kind) return answer("idle", "This server is without a dashboard: see /api/state and /metrics");
   if (view?.kind !== kind) {
     for (const id of ["charts", "tables", "cards"]) byId(id).replaceChildren();
     const tables = kind.tables.map((spec) => [spec.id, new Table(spec, byId("tables"))]);

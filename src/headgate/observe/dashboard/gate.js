@@ -98,7 +98,7 @@ function adviceRow({ user_agent, published, fraction, demand, arrivals, reason }
 
 function show(tables, now, series, acts) {
   parts.showDomains(tables.domains, now, acts, ({ holds = 0 }, errors) => [errors, number(holds)]);
-  const known = now.identifiers === "plain" && acts; // a hash names no client
+  const known = now.identifiers === "plain" && acts; // a hash does not name a client
   tables.held.show(now.held.map((one) => heldRow(one, series.time(), known)));
   const hint = acts ? "" : "headgate ctl why REQUEST-ID shows more, with [admin] control = true.";
   tables.refused.show(
