@@ -114,25 +114,16 @@ class Connection(Pollable, Protocol):
 class Services(Protocol):
     """What connections need of the server."""
 
-    @property
-    def loop_state(self) -> LoopState:
-        """What all connections share."""
-
-    @property
-    def timeouts(self) -> TunnelTimeouts:
-        """How long to wait for a client."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether the graceful shutdown has started."""
-
-    @property
-    def decide(self) -> Decide:
-        """Decides on CONNECT requests."""
-
-    @property
-    def refuse_early(self) -> RefuseEarly:
-        """Refuses what is not decided on."""
+    loop_state: LoopState
+    """What all connections share."""
+    timeouts: TunnelTimeouts
+    """How long to wait for a client."""
+    draining: bool
+    """Whether the graceful shutdown has started."""
+    decide: Decide
+    """Decides on CONNECT requests."""
+    refuse_early: RefuseEarly
+    """Refuses what is not decided on."""
 
     def start_tunnel(self, client: socket.socket, accepted: AcceptedConnect, early_data: bytes) -> None:
         """Relay between a client's socket, which the poller watches for reads, and its target.

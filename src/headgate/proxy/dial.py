@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.proxy.poller import WRITE, Poller
 from headgate.proxy.refusal import EXHAUSTED, ProxyErrorType, Refusal
@@ -127,14 +127,11 @@ class Connector:
                 attempt.future.set_exception(TimeoutError())
 
 
-class _PendingConnection:
+class _PendingConnection(NamedTuple):
     """A pending connection."""
 
-    __slots__ = ("deadline", "future")
-
-    def __init__(self, future: "asyncio.Future[None]", deadline: float) -> None:
-        self.future = future
-        self.deadline = deadline
+    future: "asyncio.Future[None]"
+    deadline: float
 
     def ready(self, _events: int) -> None:
         """It is connected, or has failed; see `Pollable`."""

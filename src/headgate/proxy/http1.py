@@ -48,6 +48,9 @@ class Http1Connection:
         "_peer", "_services", "_socket", "_surplus", "_unsent", "deadline", "state",
     )  # fmt: skip
 
+    bytes_passed = (0, 0)
+    """An established tunnel is not counted here."""
+
     def __init__(
         self, services: Services, sock: socket.socket, peer: tuple[str, int], *, surplus: bool = False
     ) -> None:
@@ -99,11 +102,6 @@ class Http1Connection:
     def tunnels(self) -> int:
         """1 while a decision is pending."""
         return int(self._decision is not None)
-
-    @property
-    def bytes_passed(self) -> tuple[int, int]:
-        """None: an established tunnel is not counted here."""
-        return 0, 0
 
     def drain(self) -> None:
         """Go on: requests that follow are refused by the decision."""

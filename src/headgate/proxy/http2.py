@@ -361,8 +361,7 @@ class TunnelStream:
     # Both directions.
 
     def _extend_deadline(self) -> None:
-        if self._socket is not None:
-            self.deadline = self._state.now + self._idle
+        self.deadline = self._state.now + self._idle
 
     def _wait_for(self, events: int) -> None:
         if events == self._events:

@@ -20,6 +20,8 @@ _MAX_DETAIL_SIZE: Final = 1024
 """Characters; a whole line is at most 4095 bytes long (`headgate.runtime.log`)."""
 _INTERVAL: Final = 1.0
 """Seconds whose refusals with one reason are one line."""
+_DIGITS: Final = 3
+"""Times are rounded to the nearest millisecond, for people."""
 
 
 class DecisionLog:
@@ -44,7 +46,7 @@ class DecisionLog:
             asyncio.get_running_loop().call_later(_INTERVAL, self.flush)
         line = self._refused[refusal.reason] = {
             "event": "refused",
-            "time": _rounded(self._clock()),
+            "time": round(self._clock(), _DIGITS),
             "origin": origin,
             "reason": refusal.reason,
             "status": refusal.rule.status,
@@ -80,16 +82,11 @@ class TrafficSummary:
         self._last = Counts(dict(counts.connects), counts.received, counts.sent)
         line = {
             "event": "tunnels",
-            "time": _rounded(now),
+            "time": round(now, _DIGITS),
             "accepted": accepted,
             "open": counts.tunnels,
             "received": received,
             "sent": sent,
-            "seconds": _rounded(max(0.0, now - last_time)),  # the clock may have been set back
+            "seconds": round(max(0.0, now - last_time), _DIGITS),  # the clock may have been set back
         }
         return msgspec.json.encode(line).decode()
-
-
-def _rounded(seconds: float) -> float:
-    """Round to the nearest millisecond, for people."""
-    return round(seconds, 3)

@@ -3,7 +3,7 @@
 An event loop's own `add_reader` keeps several objects per socket and schedules one more per event. An epoll of our own
 costs a dictionary entry per socket and a call per event, on any event loop. It is level-triggered: an event may come
 late or twice, so the callee reads until the system has nothing, and an event for a reused descriptor does no harm.
-Without epoll, `LoopPoller` does the same with the event loop's own functions.
+Without epoll, `Poller` itself does the same with the event loop's own functions.
 
 `LoopState` has the poller and what else all connections and tunnels of one event loop share.
 """
@@ -29,42 +29,77 @@ class Pollable(Protocol):
         always reported: an error, or both directions closed."""
 
 
-class Poller(Protocol):
-    """What both implementations can do."""
-
-    def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
-        """Start to notify `pollable` of these events; the descriptor must not be registered yet."""
-
-    def modify(self, descriptor: int, events: int) -> None:
-        """Change the events; with 0, errors are still reported where the system does so."""
-
-    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
-        """Notify another object from now on."""
-
-    def unregister(self, descriptor: int) -> None:
-        """Stop; does nothing if the descriptor is not registered."""
-
-    def drop(self, descriptor: int) -> None:
-        """Stop, for a descriptor that is closed next; does nothing if it is not registered."""
-
-    def close(self) -> None:
-        """Stop all."""
-
-
-def new_poller() -> Poller:
+def new_poller() -> "Poller":
     """Return the best implementation on this system, for the running event loop."""
-    return EpollPoller() if hasattr(select, "epoll") else LoopPoller()
+    return EpollPoller() if hasattr(select, "epoll") else Poller()
 
 
-class EpollPoller:
-    """Uses one epoll descriptor."""
+class Poller:
+    """Notifies objects when their sockets are ready, by the event loop's own functions, which every system has."""
 
-    __slots__ = ("_epoll", "_loop", "_pollables")
+    __slots__ = ("_events", "_loop", "_pollables")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._epoll = select.epoll()
         self._pollables: dict[int, Pollable] = {}
+        self._events: dict[int, int] = {}
+
+    def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
+        """Start to notify `pollable` of these events; the descriptor must not be registered yet."""
+        self._pollables[descriptor] = pollable
+        self._events[descriptor] = 0
+        self.modify(descriptor, events)
+
+    def modify(self, descriptor: int, events: int) -> None:
+        """Change the events; with 0, errors are still reported where the system does so."""
+        before, self._events[descriptor] = self._events[descriptor], events
+        loop = self._loop
+        if events & READ & ~before:
+            loop.add_reader(descriptor, self._notify, descriptor, READ)
+        elif before & READ & ~events:
+            loop.remove_reader(descriptor)
+        if events & WRITE & ~before:
+            loop.add_writer(descriptor, self._notify, descriptor, WRITE)
+        elif before & WRITE & ~events:
+            loop.remove_writer(descriptor)
+
+    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
+        """Notify another object from now on."""
+        self._pollables[descriptor] = pollable
+
+    def unregister(self, descriptor: int) -> None:
+        """Stop; does nothing if the descriptor is not registered."""
+        if self._pollables.pop(descriptor, None) is not None:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+            del self._events[descriptor]
+
+    def drop(self, descriptor: int) -> None:
+        """Stop, for a descriptor that is closed next; does nothing if it is not registered."""
+        self.unregister(descriptor)
+
+    def close(self) -> None:
+        """Stop all."""
+        for descriptor in list(self._pollables):
+            self.unregister(descriptor)
+
+    def _notify(self, descriptor: int, events: int) -> None:
+        pollable = self._pollables.get(descriptor)
+        if pollable is not None:
+            try:
+                pollable.ready(events)
+            except Exception as error:
+                _report(self._loop, pollable, error)
+
+
+class EpollPoller(Poller):
+    """Uses one epoll descriptor."""
+
+    __slots__ = ("_epoll",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._epoll = select.epoll()
         self._loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
@@ -75,10 +110,6 @@ class EpollPoller:
     def modify(self, descriptor: int, events: int) -> None:
         """Change the events; see `Poller`."""
         self._epoll.modify(descriptor, events)
-
-    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
-        """Notify another object; see `Poller`."""
-        self._pollables[descriptor] = pollable
 
     def unregister(self, descriptor: int) -> None:
         """Stop; see `Poller`."""
@@ -107,64 +138,6 @@ class EpollPoller:
                 continue
             try:
                 pollable.ready(events | READ if events & ~_READ_OR_WRITE else events)
-            except Exception as error:
-                _report(self._loop, pollable, error)
-
-
-class LoopPoller:
-    """Uses `add_reader` and `add_writer`, for systems without epoll."""
-
-    __slots__ = ("_events", "_loop", "_pollables")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._pollables: dict[int, Pollable] = {}
-        self._events: dict[int, int] = {}
-
-    def register(self, descriptor: int, events: int, pollable: Pollable) -> None:
-        """Start; see `Poller`."""
-        self._pollables[descriptor] = pollable
-        self._events[descriptor] = 0
-        self.modify(descriptor, events)
-
-    def modify(self, descriptor: int, events: int) -> None:
-        """Change the events; see `Poller`."""
-        before, self._events[descriptor] = self._events[descriptor], events
-        loop = self._loop
-        if events & READ & ~before:
-            loop.add_reader(descriptor, self._notify, descriptor, READ)
-        elif before & READ & ~events:
-            loop.remove_reader(descriptor)
-        if events & WRITE & ~before:
-            loop.add_writer(descriptor, self._notify, descriptor, WRITE)
-        elif before & WRITE & ~events:
-            loop.remove_writer(descriptor)
-
-    def hand_over(self, descriptor: int, pollable: Pollable) -> None:
-        """Notify another object; see `Poller`."""
-        self._pollables[descriptor] = pollable
-
-    def unregister(self, descriptor: int) -> None:
-        """Stop; see `Poller`."""
-        if self._pollables.pop(descriptor, None) is not None:
-            self._loop.remove_reader(descriptor)
-            self._loop.remove_writer(descriptor)
-            del self._events[descriptor]
-
-    def drop(self, descriptor: int) -> None:
-        """Stop before the descriptor is closed; see `Poller`."""
-        self.unregister(descriptor)
-
-    def close(self) -> None:
-        """Stop all."""
-        for descriptor in list(self._pollables):
-            self.unregister(descriptor)
-
-    def _notify(self, descriptor: int, events: int) -> None:
-        pollable = self._pollables.get(descriptor)
-        if pollable is not None:
-            try:
-                pollable.ready(events)
             except Exception as error:
                 _report(self._loop, pollable, error)
 

@@ -1,9 +1,9 @@
 """Stubs of a connection's socket, poller and server."""
 
-from typing import Any
+from typing import Any, cast
 
 from headgate.proxy.connect import Decide, RefusedConnect, TunnelTimeouts
-from headgate.proxy.poller import LoopState
+from headgate.proxy.poller import LoopState, Poller
 
 
 class StubSocket:
@@ -69,7 +69,7 @@ class StubServices:
 
     def __init__(self, decide: Decide) -> None:
         self.decide = decide
-        self.loop_state = LoopState(StubPoller(), now=1000.0)
+        self.loop_state = LoopState(cast("Poller", StubPoller()), now=1000.0)
         self.timeouts = TunnelTimeouts()
         self.draining = False
         self.closed: list[object] = []

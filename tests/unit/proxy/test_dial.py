@@ -17,7 +17,7 @@ import uvloop
 
 from headgate.proxy import dial as module
 from headgate.proxy.dial import MAX_ATTEMPTS, Connector, dial, interleaved
-from headgate.proxy.poller import WRITE, EpollPoller, LoopPoller, Poller
+from headgate.proxy.poller import WRITE, EpollPoller, Poller
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.sockets import Endpoint, receive_buffer_size
 
@@ -255,7 +255,7 @@ class Counting:
         self._poll.unregister(descriptor)
 
 
-def run_check(check: Callable[[Connector, Counting], Awaitable[None]], kind: type[Poller] = LoopPoller) -> None:
+def run_check(check: Callable[[Connector, Counting], Awaitable[None]], kind: type[Poller] = Poller) -> None:
     """Run a check, after which no descriptor is watched."""
 
     async def run() -> None:
@@ -276,7 +276,7 @@ def new_socket() -> socket.socket:
     return sock
 
 
-@pytest.mark.parametrize("kind", [LoopPoller, EpollPoller])
+@pytest.mark.parametrize("kind", [Poller, EpollPoller])
 def test_connecting_leaves_the_socket_to_its_owner(kind: type[Poller]) -> None:
     async def check(connector: Connector, poll: Counting) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener, new_socket() as sock:

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from headgate.proxy.poller import READ, WRITE, EpollPoller, LoopPoller, Poller
+from headgate.proxy.poller import READ, WRITE, EpollPoller, Poller
 
 KINDS = [
-    LoopPoller,
+    Poller,
     pytest.param(EpollPoller, marks=pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll")),
 ]
 pytestmark = pytest.mark.parametrize("kind", KINDS)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect
-from headgate.proxy.poller import READ, LoopState, Pollable
+from headgate.proxy.poller import READ, LoopState, Pollable, Poller
 from headgate.proxy.tunnel import Tunnel, Tunnels
 
 
-class StubPoller:
+class StubPoller(Poller):
     """Records the requested events of each descriptor."""
 
     def __init__(self) -> None:

@@ -102,37 +102,28 @@ class AdviceService:
         def finished(task: "asyncio.Task[tuple[Advice, Refusal | None]]") -> None:
             if self._pending.get(origin) is task:
                 del self._pending[origin]
-            if task.cancelled():
-                self._cache.abandoned(fetch)
-            else:
-                task.exception()  # retrieved by the callers, if any still wait
+            if task.cancelled() or task.exception() is not None:
+                self._cache.abandoned(fetch)  # the next request fetches again
 
         pending.add_done_callback(finished)
 
     async def _run_fetch(
         self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
     ) -> tuple[Advice, Refusal | None]:
-        """Run one fetch. Raises only `Refusal`, for a failure of this machine; the next request fetches again then."""
+        """Run one fetch, and store what it returns. Raises only `Refusal`, for a failure of this machine."""
         try:
-            return await self._fetch_and_store(fetch, authority, endpoints)
+            with self._limit_fetches(endpoints):
+                response, unreachable_reason = await self._fetch(fetch, authority, endpoints)
+            if unreachable_reason is not None and unreachable_reason.reason == "connections":
+                raise unreachable_reason
+            advice = self._cache.received(fetch, response, now=self._clock())
+            add_count(self._counts.advice_fetches, _result_word(advice))
         except Refusal:
-            self._cache.abandoned(fetch)
             raise
         except Exception as error:
-            self._cache.abandoned(fetch)
             context = {"message": f"fetching the advice of {fetch.origin} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
             raise Refusal("internal", "the advice could not be fetched") from error
-
-    async def _fetch_and_store(
-        self, fetch: Fetch, authority: Authority, endpoints: Sequence[Endpoint]
-    ) -> tuple[Advice, Refusal | None]:
-        with self._limit_fetches(endpoints):
-            response, unreachable_reason = await self._fetch(fetch, authority, endpoints)
-        if unreachable_reason is not None and unreachable_reason.reason == "connections":
-            raise unreachable_reason
-        advice = self._cache.received(fetch, response, now=self._clock())
-        add_count(self._counts.advice_fetches, _result_word(advice))
         return advice, unreachable_reason
 
     @contextmanager

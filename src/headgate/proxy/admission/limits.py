@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
@@ -100,7 +100,8 @@ async def locked(descriptor: int) -> AsyncIterator[None]:
     The block must not await anything: the lock belongs to the process, not to the task.
     """
     for _ in range(_MAX_TRIES):
-        if lock(descriptor):
+        with suppress(OSError):
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         await asyncio.sleep(_RETRY_DELAY)
     else:
@@ -108,21 +109,7 @@ async def locked(descriptor: int) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        unlock(descriptor)
-
-
-def lock(descriptor: int) -> bool:
-    """Take the lock if it is free; returns whether it was."""
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def unlock(descriptor: int) -> None:
-    """Release the lock."""
-    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
 
 
 _CELL_SIZE: Final = 8
@@ -155,11 +142,6 @@ class TunnelSlots:
         """Take a slot if one is free; returns False also if the lock cannot be taken in time."""
         if len(self._cells) == 1:
             return self._take()  # no other worker can take one at this moment
-        if lock(self._descriptor):  # nearly always free
-            try:
-                return self._take()
-            finally:
-                unlock(self._descriptor)
         try:
             async with locked(self._descriptor):
                 return self._take()
