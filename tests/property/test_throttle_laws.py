@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headgate.release import ASAP
 from headgate.throttle import Policy, Throttle
 from headgate.throttle.target import parse_target, path_matches
+from tests.quotes import quotes
 
 HOSTS = ["http://a.example", "http://a.example:81", "https://a.example", "http://b.example"]
 PATHS = ["/", "/m", "/m/", "/m/a", "/m/a/b", "/m/ab", "/n"]
@@ -99,6 +100,12 @@ class Model:
             places[name] = failures, backoff, until
 
 
+@quotes("anti-ddos-throttling 5", "For each throttling target, a failure_count and a release_time is maintained.")
+@quotes(
+    "anti-ddos-throttling 5",
+    "failure_count is increased by one for each failure (as defined by the backoff policy) and decreased "
+    "by one (to no less than 0) for each success.",
+)
 @given(policy=POLICIES, draw=st.floats(0, 1, exclude_max=True), steps=STEPS)
 def test_throttle_equals_the_model_of_the_document(policy, draw, steps):
     throttle, written, now = Throttle(policy, draw=lambda: draw), Model(policy, draw), 1_000.0

@@ -69,11 +69,6 @@ def test_delays_of_the_document(effective, draw, seconds):
     assert Policy().delay(effective, draw) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("effective", "seconds"), [(0, 0.0), (1, 0.7), (2, 0.98), (3, 1.372), (22, 819.948_4)])
-def test_delays_of_chromium_begin_with_the_initial_backoff(effective, seconds):
-    assert Policy.chromium().delay(effective, 0.0) == pytest.approx(seconds)
-
-
 @quotes(
     "anti-ddos-throttling 5",
     "b) delay -= rand[0,1) * jitter_factor * delay",
@@ -137,16 +132,7 @@ def test_extreme_numbers_are_valid():
     assert Policy(jitter_factor=1, multiply_factor=1, num_errors_to_ignore=0, entry_lifetime=0).delay(9, 0.0) == 0.7
 
 
-@pytest.mark.parametrize("effective", [1, 2_200, 10**400])
-def test_initial_backoff_of_0_stays_0(effective):
-    assert Policy(initial_backoff=0).delay(effective, 0.5) == 0.0
-
-
 @pytest.mark.parametrize("draw", [0.0, 0.5])
 @pytest.mark.parametrize("jitter_factor", [0.0, 0.5])
 def test_overflowing_product_saturates(draw, jitter_factor):
     assert Policy(initial_backoff=100, multiply_factor=1e308, jitter_factor=jitter_factor).delay(1, draw) == 900.0
-
-
-def test_jitter_of_1_leaves_what_the_draw_leaves():
-    assert Policy(jitter_factor=1).delay(1, 0.75) == pytest.approx(0.245)
