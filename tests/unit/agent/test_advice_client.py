@@ -123,18 +123,6 @@ def test_the_client_of_a_request_is_preferred(post):
     assert (started, post.started) == (["https://example.com/.well-known/traffic-advice"], [])
 
 
-def test_late_results_are_used(post):
-    client = post.client()
-    pending(client)
-    pending(client, now=NOW + 70)  # the next
-    post.now = NOW + 70.5
-    post.report(HALF, 0)
-    assert known(client, now=NOW + 70.6).entry.fraction == 0.5
-    post.report(NETWORK_ERROR, 1)
-    assert known(client, now=NOW + 70.7).entry.fraction == 0.5
-    assert len(post.started) == 2
-
-
 def test_waits_end_even_if_the_hook_fails(post):
     client = post.client()
     waiting = pending(client)
@@ -142,20 +130,6 @@ def test_waits_end_even_if_the_hook_fails(post):
     with pytest.raises(ZeroDivisionError):
         post.report(HALF)
     assert waiting.finished.done()
-
-
-def test_a_request_that_gives_up_does_not_end_the_fetch(post):
-    client = post.client()
-
-    async def give_up() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(FetchWait(pending(client).finished, 30).settle(), 0.01)
-
-    asyncio.run(give_up())
-    waiting = pending(client)
-    post.report(HALF)
-    assert waiting.finished.done()
-    assert not waiting.finished.cancelled()
 
 
 def test_a_finished_fetch_is_dropped(post):
@@ -172,29 +146,6 @@ def test_a_request_that_read_the_clock_before_the_fetch_was_started_shares_it(po
     first = pending(client, now=NOW + 0.25)
     assert pending(client, now=NOW) == first
     assert len(post.started) == 1
-
-
-def test_a_fetch_is_made_again_after_the_clock_was_set_back(post):
-    client = post.client()
-    pending(client)
-    post.now = NOW - 1
-    assert pending(client, now=NOW - 1).is_under_way
-    assert len(post.started) == 2
-
-
-def test_an_origin_that_must_not_be_asked_is_answered_at_once(post):
-    assert known(post.client(), "http://example.com").result is None
-    assert post.started == []
-
-
-def test_known_advice_needs_no_fetch(post):
-    client = post.client()
-    assert client.known(ORIGIN, now=NOW) is None
-    assert post.started == []
-    pending(client)
-    post.report(HALF)
-    assert client.known(ORIGIN, now=NOW + 1).entry.fraction == 0.5
-    assert client.known(ORIGIN, now=1e9) is None
 
 
 # -- failures of this machine
@@ -294,14 +245,6 @@ def test_fetches_of_stopped_event_loops_do_not_count(post, monkeypatch):
         now += REPORT_TIMEOUT
 
 
-def test_a_fetch_without_a_report_is_repeated_after_its_timeout(post):
-    asking = post.client()
-    pending(asking)
-    assert not isinstance(asking.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.1), Advice)
-    assert pending(asking, now=NOW + REPORT_TIMEOUT).is_under_way
-    assert len(post.started) == 2
-
-
 def test_an_origin_that_keeps_a_thread_is_unreachable_and_gets_no_second_one(post):
     asking, over = post.client(), threading.Event()
     post.runner = threading.Thread(target=over.wait, daemon=True)
@@ -336,12 +279,6 @@ def test_a_fetch_during_a_fork_ends_in_the_parent_and_is_repeated_in_the_child(p
         post.report(HALF, which)
     for asking in (parent, child):
         assert known(asking).entry.fraction == 0.5
-
-
-def test_a_child_of_a_fork_without_hooks_fetches(post):
-    asking = post.client()
-    asking.after_fork(is_child=True)
-    assert pending(asking).is_under_way
 
 
 REQUEST = AdviceRequest("https://example.com/", ())

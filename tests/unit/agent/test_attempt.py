@@ -134,17 +134,6 @@ def test_a_request_that_may_never_be_sent_is_refused_with_that_text(world):
     assert str(error) == "https://example.com/path is held by its Retry-After; do not retry"
 
 
-def test_a_held_request_waits_within_wait(world):
-    courtesy = world.courtesy(wait=1.0)
-    for _ in range(3):
-        world.go(courtesy, BAD)
-    start = world.now
-    world.go(courtesy, BAD)
-    assert world.slept == [pytest.approx(0.98)]
-    assert world.now >= start + 0.98
-    held(world, courtesy)  # 1.372 s
-
-
 def test_a_hold_of_exactly_wait_is_waited_for(world):
     courtesy = world.courtesy(wait=60.0)
     world.go(courtesy, (200, {"Retry-After": "60"}))
@@ -276,13 +265,6 @@ def test_a_consumed_body_is_not_sent_again(world):
     assert world.go(world.courtesy(retry=2), BAD, GOOD, repeatable=False) == BAD
 
 
-def test_a_retry_is_sent_at_the_release_time(world):
-    # Each wait counts for itself: two of them are longer than one may be.
-    courtesy = world.courtesy(retry=5, wait=3, throttle=world.throttle(num_errors_to_ignore=0))
-    world.go(courtesy, BAD, BAD, (503, {"Retry-After": "3"}), GOOD)
-    assert world.slept == [pytest.approx(0.98), pytest.approx(1.372), 3.0]
-
-
 def test_a_retry_may_wait_as_long_as_the_first_attempt(world):
     courtesy = world.courtesy(wait=5, retry=1)
     world.go(courtesy, (200, {"Retry-After": "4"}))
@@ -318,19 +300,6 @@ def test_a_retry_is_charged_to_the_budget_when_it_is_decided(world):
         world.now += attempt.wait().seconds
         assert attempt.wait() is None
         assert attempt.received(*GOOD)
-
-
-def test_the_budget_is_ten_by_default_and_a_tenth_of_the_successes(world):
-    courtesy = Courtesy(clock=lambda: world.now, retry=1)
-    retried = 0
-    for number in range(40):
-        attempt = courtesy.attempt("GET", f"http://localhost/{number}")
-        assert attempt.wait() is None
-        retried += not attempt.received(503, {})
-    assert retried == 10
-    for _ in range(20):
-        world.go(courtesy, GOOD, url="http://localhost/")
-    assert courtesy.throttle.retries_left("http://localhost/") == 2
 
 
 LOST = [
@@ -404,14 +373,6 @@ def test_wait_true_waits_as_long_as_it_takes_and_retries(world):
         world.go(courtesy, GOOD)
 
 
-def test_an_interactive_request_passes_but_later_ones_are_held(world):
-    courtesy = world.courtesy()
-    for _ in range(5):
-        world.go(courtesy, BAD, interactive=True)
-    world.go(courtesy, GOOD, interactive=True)
-    held(world, courtesy)
-
-
 # -- advice
 
 
@@ -482,13 +443,6 @@ def is_sent(courtesy, number, world, method="GET") -> bool:
     except RetryLater as held:
         return (held.reason, held.release_time) != ("advice_fraction", world.now + 1800)
     return True
-
-
-def test_a_fraction_of_zero_refuses_every_request(world):
-    world.advice = advises('[{"user_agent":"*","fraction":0}]')
-    courtesy = polite(world)
-    for number in range(10):
-        held(world, courtesy, url=f"{URL}{number}")
 
 
 @quotes(
@@ -615,16 +569,6 @@ class Slow:
         raise AssertionError("it waits and waits")
 
 
-def test_a_request_waits_six_seconds_for_advice_by_default(world):
-    slow = Slow(world)
-    attempt = slow.courtesy.attempt("GET", URL)
-    wait = attempt.wait()
-    assert (type(wait), wait.seconds) == (FetchWait, 6.0)
-    world.now += 5
-    slow.reports[0](ALL)
-    assert attempt.wait() is None
-
-
 @pytest.mark.parametrize("wait", [0.0, 0.5, 3.0, 20.0])
 def test_wait_limits_the_wait_for_advice(world, wait):
     slow = Slow(world, wait=wait)
@@ -722,27 +666,6 @@ def test_a_request_that_the_throttle_refuses_does_not_wait_for_advice(world):
         slow.courtesy.attempt("GET", URL).wait()
     assert caught.value.reason == "backoff"
     assert slow.reports == []
-
-
-# -- the advice and the backoff
-
-
-def outage(world, **options) -> Courtesy:
-    courtesy = polite(world, **options)
-    world.advice = NETWORK_ERROR
-    for _ in range(20):
-        world.go(courtesy, BAD, interactive=True)
-    world.now += 60  # until the origin may be asked again
-    return courtesy
-
-
-def test_a_held_request_fetches_no_advice_and_advice_ends_no_backoff_by_default(world):
-    # A static file on a CDN says nothing of the application behind it.
-    courtesy = outage(world)
-    world.advice = ALL
-    asked = len(world.asked)
-    assert held(world, courtesy).release_time > world.now + 100
-    assert len(world.asked) == asked
 
 
 def test_a_refusal_names_the_later_of_two_holds(world):

@@ -365,15 +365,6 @@ def test_events_are_counted_logged_and_told(caplog):
         assert line in lines
 
 
-def test_request_refused_for_want_of_advice_is_held():
-    events = []
-    courtesy = make(asks=True, wait=0, on_event=events.append)
-    with pytest.raises(RetryLater):
-        courtesy.attempt("GET", QUERY_URL).wait()
-    (event,) = events
-    assert (event.kind, event.reason, event.target, event.release_time) == ("held", "advice_pending", ORIGIN, NOW + 6)
-
-
 def test_hook_that_raises_is_logged_and_the_request_goes_on(caplog):
     courtesy = make(advises(""), wait=2, on_event=lambda _: 1 / 0)
     attempt = courtesy.attempt("GET", QUERY_URL)

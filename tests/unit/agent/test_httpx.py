@@ -434,10 +434,3 @@ def test_a_response_that_is_read_already_ends_its_request():
     answers = httpx2.MockTransport(lambda request: httpx2.Response(200, content=b"hello"))
     with httpx2.Client(transport=Transport(courtesy, answers)) as client:
         assert [client.get(HELD_URL).text for _ in range(2)] == ["hello"] * 2
-
-
-def test_a_request_without_a_turn_says_when_to_ask_again():
-    courtesy = Courtesy(concurrency=1, wait=0, clock=lambda: 1000.0)
-    courtesy.attempt("GET", HELD_URL).wait()
-    with pytest.raises(RetryLater, match=r"the pace of this agent; retry at 1970-01-01T00:16:41Z, in 1\.0 s"):
-        courtesy.attempt("GET", HELD_URL).wait()

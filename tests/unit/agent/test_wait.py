@@ -41,23 +41,6 @@ def test_one_pause_is_an_hour_at_most(seconds, slept):
     assert Pause(seconds).seconds == slept
 
 
-def test_a_pause_does_not_block_the_event_loop():
-    async def both() -> list[str]:
-        said: list[str] = []
-
-        async def wait() -> None:
-            await Pause(0.05).settle()
-            said.append("waited")
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(wait())
-            await asyncio.sleep(0)
-            said.append("went on")
-        return said
-
-    assert asyncio.run(both()) == ["went on", "waited"]
-
-
 def test_the_end_of_a_fetch_ends_the_waits_of_all_threads_and_loops():
     landed: Future[None] = Future()
     over: list[str] = []

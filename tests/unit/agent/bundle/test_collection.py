@@ -139,15 +139,6 @@ def test_client_is_renewed_after_a_failed_fetch(web, library, monkeypatch):
     assert renewed[0] < len(pages.requests) - 1
 
 
-@pytest.mark.parametrize(("message", "slept"), [("7", 7.0), ("soon", None)])
-@pytest.mark.parametrize("status", [429, 503])
-def test_retry_after_delays_the_next_attempt(web, status, message, slept):
-    busy = (status, {"Retry-After": message.encode()}, b"")
-    pages = web({"https://a.example/": [busy, (200, HTML, b"a")]})
-    assert [exchange.payload for exchange in pages.collect("https://a.example/")] == [b"a"]
-    assert sum(pages.slept) == pytest.approx(slept or {429: 1.0, 503: 0.5}[status])
-
-
 def test_busy_server_is_given_up_after_growing_pauses(web):
     busy = (503, {}, b"")
     pages = web({"https://a.example/": [busy] * 9, "https://b.example/": (200, HTML, b"b")})
