@@ -16,12 +16,11 @@ import trustme
 
 from headgate.agent import Courtesy, RetryLater, attempt
 from headgate.throttle import Policy, Throttle
-from tests.e2e.polite_origin import ADVICE, Answer, Origin, running
+from tests.e2e.polite_origin import Answer, Origin, running
 
 NOW = 1_800_000_000.0
 PROGRAM = Policy(jitter_factor=0)
 SOON = Policy(num_errors_to_ignore=0, initial_backoff=0.05, multiply_factor=1, jitter_factor=0)
-MORE_THAN_IS_READ = 4 * 2**20
 PAUSE = 0.05
 DRIPS = 100
 
@@ -36,9 +35,6 @@ class Client(Protocol):
 
     def read_in_two(self, url: str, go_on: Callable[[], None]) -> tuple[bytes, bytes]:
         """Send a GET, and give the first piece of the body, and after a call of `go_on` the rest."""
-
-    def ask_at_once(self, urls: list[str]) -> list[tuple[int, bytes]]:
-        """Send many, each as if it was the only one."""
 
 
 def courtesy(policy: Policy = PROGRAM, *, throttle: dict[str, Any] | None = None, **options: Any) -> Courtesy:
@@ -103,23 +99,8 @@ class Laws:
             )
             assert client.ask(f"{origin.url}/other", interactive=True)[0] == 200
 
-    def test_nothing_of_a_body_is_read_ahead(self, origin: Origin) -> None:
-        may_go_on = threading.Event()
-
-        def pieces() -> Iterator[bytes]:
-            yield b"first"
-            assert may_go_on.wait(10)
-            yield b"second"
-
-        origin.say("/", Answer(200, {}, pieces()))
-        try:
-            with self.client(courtesy(retry=2)) as client:
-                assert client.read_in_two(f"{origin.url}/", may_go_on.set) == (b"first", b"second")
-        finally:
-            may_go_on.set()
-
-    def test_a_request_is_in_flight_until_its_response_ends(self, origin: Origin) -> None:
-        may_go_on, polite, seen = threading.Event(), courtesy(concurrency=1), []
+    def test_nothing_of_a_body_is_read_ahead_and_its_request_is_in_flight_until_it_ends(self, origin: Origin) -> None:
+        may_go_on, polite, seen = threading.Event(), courtesy(concurrency=1, retry=2), []
 
         def in_flight() -> int:
             assert polite._state.pace is not None
@@ -167,19 +148,6 @@ class Laws:
             origin.say("/", 503, 503, 503, 200)
             assert client.ask(f"{origin.url}/")[0] == 503
 
-    def test_a_retry_does_not_read_a_long_body_to_its_end(self, origin: Origin) -> None:
-        written: list[int] = []
-
-        def endless() -> Iterator[bytes]:
-            for _ in range(MORE_THAN_IS_READ // 65_536):
-                written.append(len(written))
-                yield bytes(65_536)
-
-        origin.say("/", Answer(503, {}, endless()), 200)
-        with self.client(courtesy(SOON, wait=60, retry=1)) as client:
-            assert client.ask(f"{origin.url}/") == (200, b"hello")
-        assert len({asked.connection for asked in origin.got("/")}) == 2
-
     @pytest.mark.parametrize("fields", [{}, {"Content-Length": str(DRIPS)}])
     def test_a_retry_does_not_wait_for_a_body_sent_byte_by_byte(self, origin: Origin, fields: dict[str, str]) -> None:
         dripped: list[bytes] = []
@@ -219,14 +187,6 @@ class Laws:
 
     # -- advice
 
-    def test_a_hundred_first_requests_fetch_advice_once(self, origin: Origin) -> None:
-        origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, _slowly(b"[]")))
-        with self.client(courtesy(identity=["ExampleBot", "*"])) as client:
-            got = client.ask_at_once([f"{origin.url}/{number}" for number in range(100)])
-        assert got == [(200, b"hello")] * 100
-        assert [asked.path for asked in origin.asked].index(ADVICE) == 0
-        assert len(origin.got(ADVICE)) == 1
-
     def test_a_client_that_does_not_trust_the_origin_fails_as_without_headgate(self) -> None:
         with tls_origin(trustme.CA()) as origin:
             origin.advise('[{"user_agent":"*","disallow":true}]')
@@ -236,28 +196,6 @@ class Laws:
             assert origin.asked == []
 
 
-def _slowly(body: bytes) -> Iterator[bytes]:
-    time.sleep(0.05)  # so that all who ask have asked
-    yield body
-
-
-def in_threads(ask: Callable[[str], tuple[int, bytes]], urls: list[str]) -> list[tuple[int, bytes]]:
-    """Ask for each in a thread of its own, all at once."""
-    begun = threading.Barrier(len(urls))
-    got: dict[str, tuple[int, bytes]] = {}
-
-    def one(url: str) -> None:
-        begun.wait(10)
-        got[url] = ask(url)
-
-    threads = [threading.Thread(target=one, args=(url,)) for url in urls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [got[url] for url in urls]
-
-
 def tls_origin(authority: trustme.CA | None) -> AbstractContextManager[Origin]:
     """Run an origin with a certificate of this authority's, or without TLS."""
     if authority is None:
@@ -265,10 +203,3 @@ def tls_origin(authority: trustme.CA | None) -> AbstractContextManager[Origin]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return running(tls=context)
-
-
-def trusting(authority: trustme.CA) -> ssl.SSLContext:
-    """Make what an agent trusts this authority with."""
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    return context

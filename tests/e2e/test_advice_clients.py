@@ -169,24 +169,16 @@ def send(request, monkeypatch, tmp_path):
     return CLIENTS[request.param]
 
 
-def test_advice_comes_through_the_client_s_proxy_and_tls(world, send):
+def test_advice_comes_through_the_client_s_proxy_and_tls_without_data_of_the_user(world, send):
     world.origin.advise(DISALLOWED)
     with pytest.raises(RetryLater) as caught:
         send(Courtesy("ExampleBot"), world)
     assert (caught.value.reason, caught.value.target) == ("advice_disallowed", f"https://{HOST}")
-    (asked,) = world.origin.asked
-    assert asked.path == ADVICE
     assert world.proxy.heads
     assert all(head.startswith(f"CONNECT {HOST}:443 ".encode()) for head in world.proxy.heads)
-
-
-def test_a_request_for_advice_has_no_data_of_the_user(world, send):
-    world.origin.advise(DISALLOWED)
-    with pytest.raises(RetryLater):
-        send(Courtesy("ExampleBot"), world)
-    ((method, _, fields, body, *_),) = world.origin.asked
+    ((method, path, fields, body, *_),) = world.origin.asked
     names = {name.lower(): value for name, value in fields.items()}
-    assert (method, body) == ("GET", b"")
+    assert (method, path, body) == ("GET", ADVICE, b"")
     assert {name: names[name] for name in ("host", "accept", "accept-encoding", "user-agent")} == {
         "host": HOST,
         "accept": "application/trafficadvice+json",

@@ -41,12 +41,6 @@ class Client:
 
         return self.runner.run(read())
 
-    def ask_at_once(self, urls):
-        async def all_of_them():
-            return await asyncio.gather(*map(self.asked, urls))
-
-        return self.runner.run(all_of_them())
-
 
 class TestLaws(polite_laws.Laws):
     error = aiohttp.ClientError

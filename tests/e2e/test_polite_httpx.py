@@ -17,7 +17,7 @@ import pytest
 from headgate.agent.httpx_transport import AsyncTransport, Transport, _held_in
 from headgate.throttle import Policy
 from tests.e2e import polite_laws
-from tests.e2e.polite_laws import SOON, courtesy, in_threads
+from tests.e2e.polite_laws import SOON, courtesy
 from tests.e2e.polite_origin import ADVICE, Answer
 
 LIBRARIES = [httpx2, httpx]
@@ -55,9 +55,6 @@ class Client:
             go_on()
             return first, b"".join(body)
 
-    def ask_at_once(self, urls):
-        return in_threads(self.ask, urls)
-
 
 class AsyncClient:
     def __init__(
@@ -85,20 +82,6 @@ class AsyncClient:
                 return first, b"".join([piece async for piece in body])
 
         return self.portal.call(read)
-
-    def ask_at_once(self, urls):
-        got = {}
-
-        async def one(url):
-            got[url] = await self.asked(url)
-
-        async def all_of_them():
-            async with anyio.create_task_group() as tasks:
-                for url in urls:
-                    tasks.start_soon(one, url)
-
-        self.portal.call(all_of_them)
-        return [got[url] for url in urls]
 
 
 class Laws(polite_laws.Laws):

@@ -58,12 +58,6 @@ class AsyncClient:
 
         return self.runner.run(read())
 
-    def ask_at_once(self, urls):
-        async def all_of_them():
-            return await asyncio.gather(*map(self.asked, urls))
-
-        return self.runner.run(all_of_them())
-
 
 class TestAsyncLaws(polite_laws.Laws):
     error = niquests.ConnectionError

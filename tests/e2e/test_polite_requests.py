@@ -13,7 +13,7 @@ from urllib3.util import Retry
 from headgate.agent.requests import Adapter, Held
 from tests import servers
 from tests.e2e import polite_laws
-from tests.e2e.polite_laws import NOW, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_laws import frozen, tls_origin
 from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
@@ -39,9 +39,6 @@ class Client:
             first = next(body)
             go_on()
             return first, b"".join(body)
-
-    def ask_at_once(self, urls):
-        return in_threads(self.ask, urls)
 
 
 @contextmanager
@@ -85,18 +82,6 @@ def test_responses_cached_by_cachecontrol_are_not_counted(origin):
         with pytest.raises(Held):
             session.get(f"{origin.url}/?another")
     assert len(origin.asked) == 1
-
-
-def test_responses_cached_by_an_inner_adapter_are_not_counted(origin):
-    origin.say("/", Answer(200, {"Cache-Control": "max-age=600", "Date": formatdate(), "Retry-After": "60"}))
-    now = [NOW]
-    polite = courtesy(clock=lambda: now[0])
-    with session_with(Adapter(polite, cachecontrol.CacheControlAdapter())) as session:
-        assert not session.get(f"{origin.url}/").from_cache
-        now[0] += 60
-        for _ in range(2):
-            assert session.get(f"{origin.url}/").from_cache
-    assert polite.explain(f"{origin.url}/").retry_after == NOW + 60
 
 
 def test_responses_cached_by_requests_cache_are_not_counted(origin):

@@ -5,13 +5,9 @@ import urllib.request
 from contextlib import contextmanager
 from http.cookiejar import CookieJar
 
-import pytest
-import trustme
-
 from headgate.agent.urllib import Handler, Held
-from tests import servers
 from tests.e2e import polite_laws
-from tests.e2e.polite_laws import SOON, courtesy, frozen, in_threads, tls_origin
+from tests.e2e.polite_laws import SOON, courtesy, frozen
 from tests.e2e.polite_origin import Answer
 
 origin = polite_laws.origin
@@ -45,9 +41,6 @@ class Client:
             first = response.read1()
             go_on()
             return first, response.read()
-
-    def ask_at_once(self, urls):
-        return in_threads(self.ask, urls)
 
 
 class TestLaws(polite_laws.Laws):
@@ -106,23 +99,3 @@ def test_responses_of_a_cache_in_front_are_not_counted(origin):
     assert opener.open(f"{origin.url}/") is response
     response.close()
     assert len(origin.asked) == 1
-
-
-@pytest.mark.needs("tinyproxy")
-@pytest.mark.parametrize("tls", [False, True])
-def test_requests_through_a_proxy_behave_alike(tmp_path, tls):
-    authority = trustme.CA()
-    with servers.tinyproxy(tmp_path) as proxy, tls_origin(authority if tls else None) as origin:
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({"http": proxy.url, "https": proxy.url}),
-            urllib.request.HTTPSHandler(context=polite_laws.trusting(authority)),
-            Handler(frozen()),
-        )
-        origin.say("/", 503)
-        for _ in range(3):
-            with pytest.raises(urllib.error.HTTPError) as caught:
-                opener.open(f"{origin.url}/")
-            caught.value.close()
-        with pytest.raises(Held, match=f"{origin.url} is held by the backoff"):
-            opener.open(f"{origin.url}/")
-        assert len(origin.asked) == 3
