@@ -38,23 +38,9 @@ class Origin:
         self.requests: list[bytes] = []
         """The heads of the requests for advice."""
         self.port = 0
-        self._peers: list[int | None] = []
-        self._came = asyncio.Event()
         self._serving: set[asyncio.Task[Any]] = set()
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         AUTHORITY.issue_cert(*NAMES).configure_cert(self._tls)
-
-    async def count_connections(self) -> int:
-        """Return the number of connections so far, by opening another one and waiting for it."""
-        _, probe = await asyncio.open_connection("127.0.0.1", self.port)
-        port = probe.get_extra_info("sockname")[1]
-        async with asyncio.timeout(10):
-            while port not in self._peers:
-                self._came.clear()
-                await self._came.wait()
-        self._peers.remove(port)
-        probe.close()
-        return len(self._peers)
 
     async def wait_until_idle(self) -> None:
         """Wait until all connections are closed."""
@@ -67,9 +53,6 @@ class Origin:
         assert task is not None
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
-        peer = writer.get_extra_info("peername")  # None if it was reset already
-        self._peers.append(peer and peer[1])
-        self._came.set()
         with suppress(OSError, asyncio.IncompleteReadError):
             await writer.start_tls(self._tls)
             self.requests.append(await reader.readuntil(b"\r\n\r\n"))
@@ -81,16 +64,16 @@ class Origin:
 class AdvisedProxy:
     """Decides on CONNECTs for its origin; `now` is its clock."""
 
-    def __init__(self, origin: Origin, *, unreachable: Any = "hold", rule: Any = None) -> None:
+    def __init__(self, origin: Origin) -> None:
         tls = ssl.create_default_context()
         AUTHORITY.configure_trust(tls)
         self.now = 1_700_000_000.0
         self.slots = TunnelSlots(10_000, create_slots(1))
         self._port = origin.port
         self.decision = Admission(
-            ProxyPolicy(key=b"k" * 32, unreachable=unreachable),
+            ProxyPolicy(key=b"k" * 32),
             tokens=None,
-            clients=Clients(tunnels=100, rule=rule),
+            clients=Clients(tunnels=100),
             slots=self.slots,
             hosts=HostRules(ports=[origin.port]),
             resolver=Resolver(
@@ -111,19 +94,11 @@ class AdvisedProxy:
     def refused(self, *_: Any) -> None:
         """Log nothing."""
 
-    def closed(self, *_: Any, seconds: float) -> None:
-        """Log nothing."""
-
     async def connect(
-        self,
-        client: str = "192.0.2.1",
-        *,
-        host: str = NAMES[0],
-        fields: Sequence[tuple[str, str]] = (),
-        port: int | None = None,
+        self, client: str = "192.0.2.1", *, host: str = NAMES[0], fields: Sequence[tuple[str, str]] = ()
     ) -> str | tuple[int, str]:
         """Send a CONNECT; return "tunnel", or the status and the reason of the refusal."""
-        authority = f"{host}:{port or self._port}"
+        authority = f"{host}:{self._port}"
         head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
         request = ConnectRequest(authority=authority, peer=(client, 1234), fields=fields, head_bytes=len(head))
         verdict = await self.decision.decide(request)
@@ -141,7 +116,7 @@ class AdvisedProxy:
         return {client for client in clients if await self.connect(client, **options) == "tunnel"}
 
 
-def run(scenario: Callable[[Origin, AdvisedProxy], Awaitable[None]], **options: Any) -> None:
+def run(scenario: Callable[[Origin, AdvisedProxy], Awaitable[None]]) -> None:
     """Run `scenario(origin, proxy)` with a listening origin."""
 
     async def whole() -> None:
@@ -149,7 +124,7 @@ def run(scenario: Callable[[Origin, AdvisedProxy], Awaitable[None]], **options: 
         server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, backlog=1024)
         async with server:
             origin.port = server.sockets[0].getsockname()[1]
-            proxy = AdvisedProxy(origin, **options)
+            proxy = AdvisedProxy(origin)
             try:
                 await scenario(origin, proxy)
             finally:

@@ -29,24 +29,7 @@ TOKENS = ["[", "]", "{", "}", ",", ":", '"', '"a"', '"user_agent"', '"*"', '"__p
 # fmt: on
 PIECES = [bytes([byte]) for byte in range(256)] + [text.encode() for text in ("é", "€", "\U0001f600", "\ufeff", "a")]
 PIECES += [b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf0\x9f\x98", b"\xe2\x82", b"\xc0\x80", b"\xf8\x88\x80\x80\x80"]
-TYPES = [
-    "text",
-    "html",
-    "application",
-    "trafficadvice+json",
-    "/",
-    "/",
-    ";",
-    "=",
-    " ",
-    "\t",
-    "a",
-    "*",
-    '"',
-    "\\",
-    ",",
-    "é",
-]
+TYPES = ["text", "html", "application", "trafficadvice+json", *'//;= \ta*"\\,é']
 
 
 def units(text: str) -> str:

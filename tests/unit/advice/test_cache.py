@@ -44,15 +44,6 @@ class TestSingleFlight:
         known = cache.received(fetches[0], response(), now=NOW + 1)
         assert [cache.ask(ORIGIN, now=NOW + 1) for _ in range(100)] == [known] * 100
 
-    def test_one_of_a_hundred_callers_fetches_stale_advice(self, cache):
-        fetched(cache, response())
-        answers = [cache.ask(ORIGIN, now=NOW + HOUR) for _ in range(100)]
-        assert [type(answer) for answer in answers] == [Fetch] + [FetchPending] * 99
-
-    def test_each_origin_is_fetched_separately(self, cache):
-        origins = [ORIGIN, "https://example.com:8443", "http://localhost", "https://www.example.com"]
-        assert [type(cache.ask(origin, now=NOW)) for origin in origins] == [Fetch] * 4
-
     def test_fetch_without_a_report_is_made_again_after_the_timeout(self, cache):
         assert isinstance(cache.ask(ORIGIN, now=NOW), Fetch)
         assert cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT - 0.001) == FetchPending(NOW + REPORT_TIMEOUT)
@@ -80,13 +71,6 @@ class TestSingleFlight:
         known = fetched(cache, response(), now=NOW + 100)
         assert cache.received(first, response(None, status=503), now=NOW + 101) == known
         assert cache.ask(ORIGIN, now=NOW + 101) == known
-
-    def test_network_error_is_ignored_while_other_advice_is_fresh(self, cache):
-        first = cache.ask(ORIGIN, now=NOW)
-        second = cache.ask(ORIGIN, now=NOW + 100)
-        known = cache.received(first, response(), now=NOW + 101)
-        assert cache.received(second, NETWORK_ERROR, now=NOW + 102) == known
-        assert cache.ask(ORIGIN, now=NOW + 102) == known
 
     def test_later_503_counts_although_other_advice_is_fresh(self, cache):
         first = cache.ask(ORIGIN, now=NOW)

@@ -341,6 +341,15 @@ def test_the_first_request_learns_why_an_origin_is_unreachable(world):
         assert (outcome.status, dict(outcome.fields)["retry-after"]) == (502, "0")
 
 
+def test_an_unreachable_origin_is_permitted_if_the_policy_says_so(world):
+    made = world(policy={"unreachable": "permit"})
+    made.advice_of["www.example.org"] = UNREACHABLE
+    accepted(made).socket.close()
+    made = world()
+    made.advice_of["www.example.org"] = UNREACHABLE
+    refused(made, "advice_unreachable")
+
+
 async def test_a_cancelled_decision_releases_everything(world):
     world = world()
     world.lookup_gate = asyncio.Event()
