@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import programs
 from tests.e2e.event_loops import LOOPS, runner_on
 from tests.e2e.http2_client import http2_running
 from tests.e2e.tunnels import Encryption, client_context, listener_context
@@ -44,3 +45,10 @@ def encryption(request: pytest.FixtureRequest, tmp_path: Path) -> Encryption:
 def http2(tmp_path: Path) -> Callable[..., Any]:
     """The function that runs a proxy and connects a client to it that speaks HTTP/2."""
     return partial(http2_running, listener_context(tmp_path))
+
+
+@pytest.fixture
+def origin() -> Iterator[programs.Origin]:
+    """Run an origin beside the programs of a test."""
+    with programs.origin() as running:
+        yield running

@@ -1,22 +1,18 @@
 """`headgate serve` with a concurrency limit, as a process before an origin that answers /slow when it is told to."""
 
+import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e import programs
+from tests.e2e.gateway_setup import origin_running
 from tests.e2e.programs import Answer, Origin, Program
-
-
-@pytest.fixture
-def origin() -> Iterator[Origin]:
-    with programs.origin() as running:
-        yield running
 
 
 @pytest.fixture
@@ -126,3 +122,72 @@ def test_workers_have_parts_of_the_limit(tmp_path: Path, origin: Origin, pool: T
         statuses = sorted(one.result().status for one in slow)
         assert statuses.count(503) == sum(rejections(gate).values()) >= 8
         until(gate, in_flight=0, queued=0)
+
+
+def at_origin(gate: Program) -> tuple[int, int]:
+    """Return how many requests count as in flight, and how many others are at the origin."""
+    found = concurrency(gate)
+    return found["in_flight"], found["uncounted"]
+
+
+async def send(gate: Program, path: bytes) -> asyncio.StreamWriter:
+    """Send a request, and read the beginning of an event stream."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gate.port)
+    writer.write(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path)
+    if path == b"/events":
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    return writer
+
+
+async def settled(gate: Program, expected: tuple[int, int]) -> None:
+    """Wait until as many requests are at the origin."""
+    await asyncio.to_thread(gate.until, lambda: at_origin(gate) == expected, str(expected))
+
+
+def test_uncounted_streams_and_held_permits_are_in_the_state(tmp_path: Path) -> None:
+    """The limit is 1: a stream beside it, and the permit of a client that left until the origin answers, or in time."""
+    answer, arrived = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/events" not in head:
+            arrived.set()
+        if b"/slow" in head:
+            await answer.wait()
+        if b"/never" not in head:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+        await reader.read()
+
+    def gate(port: int, timeout: float) -> AbstractContextManager[Program]:
+        (tmp_path / "limit.toml").write_text(
+            f'[gate]\norigin = "http://127.0.0.1:{port}"\ntimeouts.response = {timeout}\n'
+            '[limit.concurrency]\nmax = 1\nqueue = 0\nabandoned = "hold"\n'
+            '[[domain]]\nname = "events"\npath_prefix = "/events"\nstreams = "uncounted"\n'
+        )
+        return programs.gate(tmp_path, "--config", tmp_path / "limit.toml")
+
+    async def check() -> None:
+        async with origin_running(serve) as origin:
+            with gate(origin.port, 60) as patient:
+                streams = [await send(patient, b"/events") for _ in range(3)]
+                await settled(patient, (0, 3))
+                for stream in streams:
+                    stream.close()
+                await settled(patient, (0, 0))
+                client = await send(patient, b"/slow")
+                await arrived.wait()  # a request that the origin has not received holds nothing
+                await settled(patient, (1, 0))
+                client.close()
+                await asyncio.sleep(0.3)
+                assert at_origin(patient) == (1, 0)
+                assert (await asyncio.to_thread(patient.get)).status == 503
+                answer.set()
+                await settled(patient, (0, 0))
+            arrived.clear()
+            with gate(origin.port, 1) as impatient:  # what is held until its timeout may end before it is seen
+                client = await send(impatient, b"/never")
+                await arrived.wait()
+                client.close()
+                await settled(impatient, (0, 0))
+
+    asyncio.run(check())

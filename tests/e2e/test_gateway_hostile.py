@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from headgate.config.tree import Bounds
 from tests.e2e.gateway_setup import agent_at, echo, respond_with, served, until
 from tests.unit.http.h1.hostile import BODIES, HEADS, MARKER, RESPONSES
 
@@ -56,19 +55,3 @@ async def test_the_marker_itself_is_served(step: int) -> None:
         reply = await agent.ask(MARKER, step=step)
         assert reply.status == 200
         assert b"GET /marker HTTP/1.1" in origin.received
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhello world",
-        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",
-    ],
-)
-async def test_a_body_over_its_limit_is_413(message: bytes) -> None:
-    async with served(bounds=Bounds(max_body=10)) as (origin, gateway), agent_at(gateway) as agent:
-        await agent.send(message + MARKER)
-        assert statuses(await agent.rest()) == [413]
-        for connection in origin.connections:
-            await until(connection.ended.is_set)
-        assert not origin.received.endswith((b"0\r\n\r\n", b"world"))

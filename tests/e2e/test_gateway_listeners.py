@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("run")
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.9\r\n\r\n"
 LINE = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"
 HEADERS = {"v1": LINE, "v2": binary(0x21, 0x11, FOUR * 2 + bytes(4) + b"\4\0\1x")}
-SENT = [b"PROXY UNKNOWN\r\n", binary(0x20, 0, b"")]
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """The record of a request, and the files of the project that it passes through."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -11,8 +10,7 @@ import pytest
 import headgate
 from headgate.origin import client_address
 from headgate.origin.gateway.record import RequestRecord
-from headgate.release import Status
-from tests.e2e.gateway_setup import agent_at, respond_with, served, until
+from tests.e2e.gateway_setup import agent_at, respond_with, served
 
 pytestmark = pytest.mark.usefixtures("run")
 
@@ -51,27 +49,6 @@ async def test_a_proxied_request_touches_eight_files() -> None:
     assert [name for name in FILES if f"`{name}`" not in page] == []
 
 
-async def test_a_request_leaves_one_record() -> None:
-    records: list[RequestRecord] = []
-    settings = {"rule": "1/h burst 1", "observe": records.append}
-    async with served(respond_with(RESPONSE), **settings) as (origin, gateway), agent_at(gateway) as agent:
-        assert [(await agent.ask(GET)).status for _ in range(2)] == [200, 503]
-        await agent.send(b"GET\r\n\r\n")
-        await until(lambda: len(records) == 3)
-    accepted, rejected, malformed = records
-    assert [(one.client, one.status, one.reason) for one in records] == [
-        ("127.0.0.1", 200, ""), ("127.0.0.1", 503, "rule"), ("127.0.0.1", 400, "malformed"),
-    ]  # fmt: skip
-    assert accepted.accounting is not None
-    assert rejected.accounting is not None
-    assert (accepted.accounting.status, accepted.accounting.identifier) == (Status.ACCEPTED, b"127.0.0.1")
-    assert rejected.accounting.status is Status.REJECTED
-    assert accepted.request is not None
-    assert (accepted.request.path, accepted.bytes, accepted.upstream) == (b"/page", 2, f"127.0.0.1:{origin.port}")
-    assert accepted.start <= accepted.upstream_start <= accepted.upstream_first_byte <= accepted.end
-    assert (rejected.upstream, malformed.request) == ("", None)
-
-
 NEW = re.compile(rb"[0-9a-f]{16}")
 
 
@@ -98,15 +75,3 @@ async def test_each_request_has_one_id(trusted: bool, lines: bytes, passed: byte
     assert b"\ntraceparent: 00-ab-cd-01\r" in origin.received
     assert sent == [reply.field(b"x-request-id")] == [records[0].request_id]
     assert sent == [passed] if passed else NEW.fullmatch(sent[0])
-
-
-async def test_an_answer_of_the_gateway_has_the_id_of_its_request() -> None:
-    records: list[RequestRecord] = []
-    async with served(respond_with(b"no\r\n\r\n"), observe=records.append) as (_, gateway), agent_at(gateway) as agent:
-        failed = await agent.ask(GET)
-        refused = await agent.ask(b"GET\r\n\r\n")
-    assert (failed.status, refused.status) == (502, 400)
-    ids = [reply.field(b"x-request-id") for reply in (failed, refused)]
-    assert ids == [record.request_id for record in records]
-    assert [json.loads(reply.body)["instance"].encode() for reply in (failed, refused)] == ids
-    assert len(set(ids)) == 2

@@ -46,28 +46,6 @@ async def test_websocket_messages_pass_both_ways() -> None:
         await until(lambda: not gateway.tunnels)
 
 
-async def switching(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(SWITCH + b"first words")
-    while data := await reader.read(1000):
-        writer.write(data.upper())
-
-
-async def test_early_bytes_of_either_side_are_not_lost() -> None:
-    async with served(switching) as (origin, gateway), agent_at(gateway) as agent:
-        await agent.send(UPGRADE + b"ahead")
-        head = await agent.reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 101 ")
-        assert b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in head
-        assert b"X-Kept: 1\r\n" in head
-        assert await agent.reader.readexactly(16) == b"first wordsAHEAD"
-        sent = origin.received.split(b"\r\n\r\n")[0]
-        assert b"Connection: Upgrade\r\nUpgrade: websocket" in sent
-        agent.writer.write_eof()
-        assert await agent.rest() == b""
-        await until(lambda: not gateway.tunnels and origin.connections[0].ended.is_set())
-
-
 @pytest.mark.parametrize("end", ["half-close", "close", "reset"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_client_that_has_left_leaves_no_tunnel(when: str, end: str) -> None:

@@ -27,12 +27,6 @@ RULE = ("--rule", "100000/s burst 10000")
 CONNECTIONS = 8
 
 
-@pytest.fixture
-def origin():
-    with programs.origin() as running:
-        yield running
-
-
 def total(samples, name):
     """Return the sum of a metric over all values of its labels."""
     return sum(value for key, value in samples.items() if key.split()[0] == name)

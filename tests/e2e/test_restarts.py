@@ -21,12 +21,6 @@ from tests.e2e import programs
 HEADGATE = Path(sys.executable).with_name("headgate")
 
 
-@pytest.fixture
-def origin() -> Iterator[programs.Origin]:
-    with programs.origin() as running:
-        yield running
-
-
 @contextmanager
 def load(port: int) -> Iterator[Counter[object]]:
     """Send GET and POST over kept and over new connections while inside; count statuses and errors."""

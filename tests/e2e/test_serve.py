@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import os
 import re
 import resource
 import signal
@@ -18,12 +17,6 @@ import pytest
 from tests.e2e import programs
 
 RULE = ["--rule", "1/min burst 3"]
-
-
-@pytest.fixture
-def origin():
-    with programs.origin() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -196,17 +189,6 @@ def test_workers_share_one_master_and_the_admin_sums_them(tmp_path, origin):
         assert gate.totals() == (accepted, 0, 40 - accepted)
         assert gate.state()["workers"] == 2
         assert len(origin.seen) == accepted
-
-
-def test_killed_worker_is_restarted_and_logged(tmp_path, origin):
-    with programs.gate(tmp_path, "--origin", origin.url, *RULE, "--workers", 2) as gate:
-        first = set(gate.children())
-
-        os.kill(min(first), signal.SIGKILL)
-        gate.wait_for(rf"^headgate: warning: worker {min(first)} ended \(SIGKILL\); another one starts in")
-        gate.until(lambda: gate.state()["workers"] == 2 and len(gate.children()) == 2, "second worker")
-        assert set(gate.children()) != first
-        assert gate.get().status in {200, 503}
 
 
 def test_workers_stop_when_their_supervisor_is_killed(tmp_path, origin):

@@ -1,7 +1,6 @@
 """`headgate sidecar` as a process: its start, socket, admin listener and end; each server has a file of its own."""
 
 import re
-import signal
 import socket
 import stat
 import subprocess
@@ -48,16 +47,6 @@ def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, t
     assert not path.exists()
 
 
-def test_sidecar_without_a_running_haproxy_is_ready_and_says_what_is_missing(tmp_path):
-    path = tmp_path / "s"
-    with sidecar(tmp_path, "--haproxy", path, "--admin", "127.0.0.1:0") as running:
-        assert running.ready["address"] == str(path)
-        running.wait_for(f"^headgate: HAProxy at {path} does not have the holds: No such file or directory$")
-        assert running.admin("/livez") == "alive\n"
-        assert running.end() == 0
-    assert [file for file in tmp_path.iterdir() if file.is_socket()] == []
-
-
 def test_admin_listener_shows_what_is_missing(server, tmp_path):
     with (
         running_master("tcp://127.0.0.1:0", "api=10/s") as master,
@@ -70,29 +59,6 @@ def test_admin_listener_shows_what_is_missing(server, tmp_path):
         running.until(lambda: running.readyz() == "no master is connected\n", "page that misses the master")
         expected = f"headgate: warning: master {master.address} is not connected; no master is connected"
         running.wait_for(expected)
-
-
-def test_reload_replaces_the_socket_and_an_invalid_file_does_not(server, tmp_path):
-    key = server.removeprefix("--").replace("-", "_")
-    path, file = tmp_path / "s", tmp_path / "headgate.toml"
-
-    def write(text):
-        file.write_text(f'[sidecar]\nmaster = "{NO_MASTER}"\ndomain = "api"\n{text}\n')
-
-    write(f'{key} = "{path}"')
-    with headgate(tmp_path, "sidecar") as running:
-        assert running.ready
-        write(f'{key} = "{tmp_path / "other"}"\nsocket_mode = "0600"')
-        running.process.send_signal(signal.SIGHUP)
-        running.wait_for("headgate: headgate.toml read again$")
-        connect(tmp_path / "other")
-        assert not path.exists()
-        write(f'{key} = "{tmp_path}/none/s"')
-        running.process.send_signal(signal.SIGHUP)
-        running.wait_for("No such file or directory.*; the configuration in force stays as it is$")
-        connect(tmp_path / "other")
-        assert running.end() == 0
-    assert not (tmp_path / "other").exists()
 
 
 HEADER = ("--identify", "header:X-Api-Key")
