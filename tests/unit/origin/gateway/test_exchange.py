@@ -13,7 +13,15 @@ from headgate.errors import ProtocolError
 from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.buffer import BufferSpace, SpooledBuffer
-from headgate.origin.gateway.exchange import MAX_HELD_BODY, ProxiedExchange, UpstreamConnection, UpstreamPool
+from headgate.origin.gateway.exchange import (
+    IDLE_TIMEOUT,
+    MAX_HELD_BODY,
+    MAX_IDLE_CONNECTIONS,
+    ProxiedExchange,
+    UpstreamConnection,
+    UpstreamPool,
+    UpstreamState,
+)
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit, Permits
 from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, make_pool, without_id
@@ -104,14 +112,20 @@ class Harness:
         raise TimeoutError
 
 
+def started(one: RequestHead, **options: Any) -> Harness:
+    """Return a harness whose exchange has sent its head."""
+    harness = Harness(one, **options)
+    harness.exchange.start(HEAD, 1000.0)
+    return harness
+
+
 async def turns(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 def test_a_whole_response_ends_the_exchange() -> None:
-    harness = Harness(request())
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request())
     assert harness.origin.take() == HEAD
     harness.upstream.data_received(RESPONSE)
     assert harness.client.calls == [("whole", RESPONSE)]
@@ -131,8 +145,7 @@ def test_a_whole_response_ends_the_exchange() -> None:
 def test_the_connection_is_kept_as_the_request_asks(
     line: bytes, fields: tuple[bytes, ...], keep: bool, framing: bytes
 ) -> None:
-    harness = Harness(request(line, *fields))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(line, *fields))
     harness.upstream.data_received(RESPONSE)
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + framing + b"\r\nhi"
     assert harness.client.calls == [("complete", keep, False)]
@@ -149,54 +162,143 @@ def test_the_connection_is_kept_as_the_request_asks(
     ],
 )
 def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, written: bytes, keep: bool) -> None:
-    harness = Harness(request(line))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(line))
     harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + written
     assert harness.exchange._keep is (keep and line.endswith(b"1.1"))
 
 
 def test_a_body_without_framing_ends_the_connection() -> None:
-    harness = Harness(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
     harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\n"
 
 
 def test_a_client_that_expects_100_is_waited_for_once_it_is_sent() -> None:
-    harness = Harness(request(*POST, b"Expect: 100-continue"))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(*POST, b"Expect: 100-continue"))
     assert not harness.exchange.waits_for_client
     harness.upstream.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert harness.exchange.waits_for_client
 
 
-def test_a_304_keeps_the_length_it_describes() -> None:
-    harness = Harness(request())
-    harness.exchange.start(HEAD, 1000.0)
-    harness.upstream.data_received(b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n")
-    assert harness.client.written == b"HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 999\r\n\r\n"
-    assert harness.client.calls == [("complete", True, False)]
-
-
-def test_a_204_has_no_framing() -> None:
-    harness = Harness(request())
-    harness.exchange.start(HEAD, 1000.0)
-    harness.upstream.data_received(b"HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
-    assert harness.client.written == b"HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"
+@pytest.mark.parametrize(
+    ("status", "framing"), [(b"304 Not Modified", b"Content-Length: 999\r\n"), (b"204 No Content", b"")]
+)
+def test_a_response_without_a_body_keeps_the_length_that_it_describes_or_has_none(
+    status: bytes, framing: bytes
+) -> None:
+    harness = started(request())
+    head = b"HTTP/1.1 " + status + b"\r\nDate: d\r\n"
+    harness.upstream.data_received(head + (framing or b"Content-Length: 0\r\n") + b"\r\n")
+    assert harness.client.written == head + framing + b"\r\n"
     assert harness.client.calls == [("complete", True, False)]
 
 
 def test_a_response_without_a_date_gets_one() -> None:
-    harness = Harness(request())
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request())
     harness.upstream.data_received(RESPONSE.replace(b"Date: d\r\n", b""))
     assert harness.client.written.count(b"Date: ") == 1
 
 
+INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n"
+UNBOUNDED = b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhi"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "written"),
+    [
+        ((RESPONSE[:9], RESPONSE[9:-1], RESPONSE[-1:]), RESPONSE),
+        ((CHUNKED + b"2\r\nhi\r\n0\r\nX: y\r\n\r\n",), CHUNKED + b"2\r\nhi\r\n0\r\nx: y\r\n\r\n"),
+        ((INTERIM + INTERIM + RESPONSE,), INTERIM + INTERIM + RESPONSE),
+        ((INTERIM + RESPONSE[:9], RESPONSE[9:]), INTERIM + RESPONSE),
+    ],
+)
+def test_a_response_is_relayed_as_it_comes(pieces: tuple[bytes, ...], written: bytes) -> None:
+    harness = started(request())
+    for piece in pieces:
+        harness.upstream.data_received(piece)
+    assert (harness.client.written, harness.client.calls) == (written, [("complete", True, False)])
+    assert harness.context.pool.idle == [harness.upstream]
+    assert harness.upstream.reused
+
+
+@pytest.mark.parametrize(
+    ("received", "error", "call"),
+    [
+        (RESPONSE[:-1], None, ("abort", "truncated", False)),
+        (UNBOUNDED, None, ("complete", True, False)),
+        (UNBOUNDED, ConnectionResetError(), ("abort", "truncated", False)),
+    ],
+)
+def test_a_connection_that_closes_ends_only_a_body_without_framing(
+    received: bytes, error: Exception | None, call: Any
+) -> None:
+    harness = started(request())
+    harness.upstream.data_received(received)
+    assert not harness.upstream.eof_received()
+    harness.upstream.connection_lost(error)
+    assert harness.client.calls == [call]
+    assert harness.client.written.endswith(b"2\r\nhi\r\n0\r\n\r\n") is (call[0] == "complete")
+
+
+@pytest.mark.parametrize(
+    ("received", "call"),
+    [
+        (b"SSH-2.0\r\n", ("fail", 502, False, "malformed")),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000, ("fail", 502, False, "malformed")),
+        (CHUNKED + b"zz\r\n", ("abort", "truncated", False)),
+        (RESPONSE[:-1] + b"i, evil", ("complete", True, False)),
+    ],
+)
+def test_a_connection_is_not_used_after_malformed_or_further_bytes(received: bytes, call: Any) -> None:
+    harness = started(request())
+    harness.upstream.data_received(received)
+    assert harness.client.calls == [call]
+    assert (harness.upstream.state, harness.context.pool.idle) == (UpstreamState.CLOSED, [])
+    assert harness.origin.is_closing()
+
+
+def test_bytes_without_a_request_close_the_connection() -> None:
+    harness = Harness(request())
+    harness.upstream.pause_writing()  # of no request
+    harness.upstream.resume_writing()
+    harness.upstream.data_received(RESPONSE)
+    assert harness.origin.aborted
+    assert (harness.client.calls, harness.context.pool.idle) == ([], [])
+
+
+def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
+    class Counted(bytes):
+        copied = 0
+
+        def __getitem__(self, key: Any) -> Any:
+            piece = super().__getitem__(key)
+            Counted.copied += len(piece) if isinstance(piece, bytes) else 0
+            return Counted(piece) if isinstance(piece, bytes) else piece
+
+    harness, flood = started(request()), Counted(INTERIM * 5000)
+    harness.upstream.data_received(flood)
+    assert harness.client.written == flood
+    assert Counted.copied < 4 * len(flood)
+
+
+@pytest.mark.parametrize("leave", ["close", "abort", "release_transport"])
+@pytest.mark.parametrize("received", [None, b"", RESPONSE[:-1], RESPONSE[:9]])
+def test_a_connection_can_be_left_in_every_state_and_reports_nothing(received: bytes | None, leave: str) -> None:
+    harness = Harness(request()) if received is None else started(request())
+    if received:
+        harness.upstream.data_received(received)
+    for _ in range(2):
+        getattr(harness.upstream, leave)()
+        harness.upstream.connection_lost(None)
+    assert harness.upstream.state is UpstreamState.CLOSED
+    assert harness.client.calls == []
+    assert not harness.context.pool.open
+
+
 def test_a_body_is_forwarded_and_what_follows_is_returned() -> None:
-    harness = Harness(request(*POST))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(*POST))
     assert harness.exchange.takes_body
     assert harness.exchange.feed(b"he") == b""
     assert harness.exchange.waits_for_client
@@ -210,8 +312,7 @@ def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
         ([], ("fail", 400, True, "malformed")),
         ([RESPONSE[:-1]], ("abort", "malformed", False)),
     ):
-        harness = Harness(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
-        harness.exchange.start(HEAD, 1000.0)
+        harness = started(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
         for piece in pieces:
             harness.upstream.data_received(piece)
         assert harness.exchange.feed(b"zz\r\n") == b""
@@ -392,8 +493,7 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
         (b"GET / HTTP/1.1", RESPONSE[:-1], ("abort", "truncated", False), "truncated"),
         (b"GET / HTTP/1.0", RESPONSE[:-1], ("abort", "truncated", True), "truncated"),
     ):
-        harness = Harness(request(line))
-        harness.exchange.start(HEAD, 1000.0)
+        harness = started(request(line))
         if received:
             harness.upstream.data_received(received)
         harness.exchange.time_out(body_awaited=False)
@@ -403,16 +503,14 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
 
 
 def test_after_an_early_response_the_origin_does_not_receive_the_rest_of_the_body() -> None:
-    harness = Harness(request(*POST))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(*POST))
     harness.upstream.data_received(RESPONSE)
     assert harness.client.calls == [("complete", True, True)]
     assert harness.origin.aborted
 
 
 def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
-    harness = Harness(request(*POST))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(*POST))
     harness.exchange.feed(b"hello")
     harness.origin.buffered = 1
     harness.upstream.data_received(RESPONSE)
@@ -422,8 +520,7 @@ def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
 
 def test_interim_responses_reach_http_1_1_clients_only() -> None:
     for line, written in ((b"GET / HTTP/1.1", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"), (b"GET / HTTP/1.0", b"")):
-        harness = Harness(request(line))
-        harness.exchange.start(HEAD, 1000.0)
+        harness = started(request(line))
         harness.upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
         assert harness.client.written == written
         assert not harness.exchange.begun
@@ -447,8 +544,7 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: w
 
 
 def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
-    harness = Harness(request(b"GET / HTTP/1.1", *UPGRADE))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(b"GET / HTTP/1.1", *UPGRADE))
     harness.upstream.data_received(SWITCH + b"hi")
     assert harness.client.calls == [("tunnel", SWITCH + b"hi")]
     assert harness.record.status == 101
@@ -458,15 +554,13 @@ def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
     ("fields", "response"), [((), SWITCH), (UPGRADE, SWITCH.replace(b"websocket", b"h2c"))], ids=["unasked", "other"]
 )
 def test_any_other_switch_is_502(fields: tuple[bytes, ...], response: bytes) -> None:
-    harness = Harness(request(b"GET / HTTP/1.1", *fields))
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request(b"GET / HTTP/1.1", *fields))
     harness.upstream.data_received(response)
     assert harness.client.calls == [("fail", 502, False, "malformed")]
 
 
 def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
-    harness = Harness(request())
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request())
     harness.exchange.drain()
     harness.upstream.data_received(RESPONSE)
     assert b"Connection: close\r\n" in harness.client.written
@@ -474,8 +568,7 @@ def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
 
 
 def test_an_exchange_that_is_drained_after_its_response_head_keeps_the_connection() -> None:
-    harness = Harness(request())
-    harness.exchange.start(HEAD, 1000.0)
+    harness = started(request())
     harness.upstream.data_received(RESPONSE[:-1])
     harness.exchange.drain()
     harness.upstream.data_received(RESPONSE[-1:])
@@ -653,3 +746,65 @@ def test_a_permit_does_not_outlive_a_client_whose_body_the_origin_has_not_got() 
     harness.exchange.abandon()
     assert harness.origin.aborted
     assert permits.limit.state.in_flight == 0
+
+
+def test_reading_is_paused_and_resumed_once() -> None:
+    harness = started(request())
+    harness.upstream.pause()
+    assert not harness.origin.reading
+    harness.origin.reading = True
+    harness.upstream.pause()
+    assert harness.origin.reading  # the transport was not called again
+    harness.upstream.resume()
+    harness.origin.close()
+    harness.upstream.pause()
+    assert harness.origin.reading
+
+
+# Connections that are kept.
+
+
+def idle(pool: UpstreamPool) -> UpstreamConnection:
+    connection = UpstreamConnection(pool)
+    connection.connection_made(StubTransport())
+    pool.give_back(connection)
+    return connection
+
+
+def test_the_pool_gives_the_connection_that_was_used_last() -> None:
+    pool = make_pool()
+    first, second = idle(pool), idle(pool)
+    assert pool.take(repeatable=True) is second
+    assert pool.take(repeatable=True) is first
+    assert pool.take(repeatable=True) is None
+
+
+def test_a_request_that_must_not_be_repeated_gets_a_connection_used_just_now() -> None:
+    pool = make_pool()
+    idle(pool)
+    pool.now += 1.5
+    assert pool.take(repeatable=False) is None
+    assert pool.take(repeatable=True) is not None
+
+
+def test_the_pool_closes_connections_idle_for_too_long_and_over_its_limit() -> None:
+    pool = make_pool()
+    kept = [idle(pool) for _ in range(MAX_IDLE_CONNECTIONS + 1)]
+    assert (len(pool.idle), kept[-1].state) == (MAX_IDLE_CONNECTIONS, UpstreamState.CLOSED)
+    pool.tick(IDLE_TIMEOUT)
+    assert len(pool.idle) == MAX_IDLE_CONNECTIONS
+    pool.tick(IDLE_TIMEOUT + 0.1)
+    assert not pool.idle
+    assert not pool.open
+
+
+def test_a_connection_that_closes_is_not_taken() -> None:
+    pool = make_pool()
+    connection = idle(pool)
+    connection.transport.close()
+    assert pool.take(repeatable=True) is None
+
+
+def test_the_authority_brackets_ipv6() -> None:
+    for url, authority in (("http://[::1]", b"[::1]:80"), ("http://a", b"a:80")):
+        assert make_pool(url=url).authority == authority
