@@ -5,6 +5,7 @@ import io
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stderr
 
+from headgate.config import Configuration, parse
 from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase, Server
 
 Steps = Callable[[Lifecycle], Awaitable[None]]
@@ -28,6 +29,12 @@ def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
     with redirect_stderr(io.StringIO()) as written:
         asyncio.run(main())
     return written.getvalue().splitlines()
+
+
+def reading(*texts: str, file: str = "headgate.toml") -> Callable[[], tuple[Configuration, str]]:
+    """Return a function that reads these configurations in turn; the last one again and again."""
+    left = list(texts)
+    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -9,8 +9,6 @@ from headgate.config import Address
 from headgate.runtime.demo import PHASES, Agent, Client, Tally, counts, frame, phase_result
 from headgate.runtime.demo_origin import DemoOrigin
 
-HERE = Address("127.0.0.1", 1)
-
 
 def tally(offered, sent, *waits, lost=0):
     made = Tally()

@@ -6,25 +6,18 @@ import time
 
 import pytest
 
-from headgate.config import parse
 from headgate.limit import Accounting, Master
 from headgate.release import Status
 from headgate.runtime import master_server as report_module
 from headgate.runtime.master_server import MasterServer
 from tests.unit.runtime import serving
-from tests.unit.runtime.serving import reload
+from tests.unit.runtime.serving import reading, reload
 
 NOW = 1_700_000_000.0
 
 
 def text(rule="1/h", *, listen="127.0.0.1:0"):
     return f'[master]\nlisten = "{listen}"\n[[domain]]\nname = "api"\nrules = ["{rule}"]\n'
-
-
-def reading(*texts, file="headgate.toml"):
-    """Return a function that reads these configurations in turn; the last one again and again."""
-    left = list(texts)
-    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
 
 
 def run(read, steps=None, *, as_json=False):

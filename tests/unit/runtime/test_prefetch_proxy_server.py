@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,21 +16,9 @@ from headgate.errors import ConfigurationError
 from headgate.proxy.admission.limits import TunnelSlots, create_slots
 from headgate.proxy.counters import Counts
 from headgate.runtime import prefetch_proxy_server as module
-from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
 from headgate.runtime.prefetch_proxy_process import ProxyConfiguration, WorkerState
 from headgate.runtime.prefetch_proxy_server import ProxyWorkers
-
-Steps = Callable[[Lifecycle, int], Awaitable[None]]
-"""What a test does with a proxy that is ready, and its port."""
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the lines that the servers of this test write."""
-    lines: list[str] = []
-    for module_name in ("log", "prefetch_proxy_server"):
-        monkeypatch.setattr(f"headgate.runtime.{module_name}.write_line", lines.append)
-    return lines
+from tests.unit.runtime import serving
 
 
 def plain(**changes: Any) -> Proxy:
@@ -40,45 +27,25 @@ def plain(**changes: Any) -> Proxy:
     return Proxy(**(usual | {"allow_addresses": ("127.0.0.0/8",), "drain": 0.0} | changes))
 
 
-def run(*configurations: Proxy, steps: Steps | None = None) -> None:
-    """Start a proxy, await `steps` when it is ready, and stop it; each reload reads the next configuration."""
-    left = list(configurations)
-
-    async def check() -> None:
-        server = module._ProxyServer(lambda: (Configuration(proxy=left.pop(0)), None), Configuration(proxy=left.pop(0)))
-        lifecycle = Lifecycle(server)
-        running = asyncio.ensure_future(lifecycle.run())
-        async with asyncio.timeout(20):
-            while lifecycle.phase is LifecyclePhase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
-                await asyncio.sleep(0.001)
-            if steps is not None and not running.done():
-                await steps(lifecycle, server._address.port)
-            lifecycle.stop(0)
-            await running
-
+def run(settings: Proxy) -> list[str]:
+    """Run a proxy; return the messages that it logged."""
+    tree = Configuration(proxy=settings)
     try:
-        asyncio.run(check())
+        return serving.run(lambda: module._ProxyServer(lambda: (tree, None), tree))
     finally:
         gc.unfreeze()
 
 
-async def reload(lifecycle: Lifecycle, _port: int) -> None:
-    lifecycle.reload()
-    while lifecycle.phase is not LifecyclePhase.READY:  # noqa: ASYNC110  # there is no event
-        await asyncio.sleep(0.001)
+def test_a_self_signed_certificate_is_announced() -> None:
+    messages = run(plain(plaintext=False, self_signed=True))
+    assert messages[0].startswith("headgate: self-signed certificate, for trying it out")
+    assert messages[-1].startswith("ready https://127.0.0.1:")
 
 
-def test_a_self_signed_certificate_is_announced(log: list[str]) -> None:
-    run(plain(plaintext=False, self_signed=True))
-    assert log[0].startswith("headgate: self-signed certificate, for trying it out")
-    assert log[-1].startswith("ready https://127.0.0.1:")
-
-
-def test_plaintext_is_refused_where_others_could_read_it(log: list[str]) -> None:
+def test_plaintext_is_refused_where_others_could_read_it() -> None:
     with pytest.raises(ConfigurationError, match=r"--plaintext at 0.0.0.0:0 would show CONNECT requests to others"):
         run(plain(listen="0.0.0.0:0"))
-    run(plain(listen="0.0.0.0:0", insecure=True))
-    assert log[-1].startswith("ready http://0.0.0.0:")
+    assert run(plain(listen="0.0.0.0:0", insecure=True))[-1].startswith("ready http://0.0.0.0:")
 
 
 # The supervisor of several workers.

@@ -11,17 +11,12 @@ from headgate.link.curve import new_key_pair
 from headgate.observe import RouterState
 from headgate.runtime.router import RouterServer, read_keys, require_masters
 from tests.unit.runtime import serving
+from tests.unit.runtime.serving import reading
 
 
 def text(*masters, listen="127.0.0.1:0", more=""):
     listed = ", ".join(f'"{master}"' for master in masters or ("127.0.0.1:9",))
     return f'[router]\nlisten = "{listen}"\nmaster = [{listed}]\n{more}'
-
-
-def reading(*texts, file="headgate.toml"):
-    """Return a function that reads these configurations in turn; the last one again and again."""
-    left = list(texts)
-    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
 
 
 def run(read, steps=None):

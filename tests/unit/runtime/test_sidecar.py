@@ -16,7 +16,7 @@ from headgate.runtime import sidecar as module
 from headgate.runtime.lifecycle import LifecyclePhase
 from headgate.runtime.sidecar import SidecarServer, check_sidecar
 from tests.unit.runtime import serving
-from tests.unit.runtime.serving import reload, until
+from tests.unit.runtime.serving import reading, reload, until
 
 PLANES = []
 NEW_DATA_PLANE = module._data_plane
@@ -61,12 +61,6 @@ def planes(monkeypatch):
 
 def text(more="", *, masters='"127.0.0.1:9"', domain='"api"', socket="/run/s", sections=""):
     return f'[sidecar]\nmaster = {masters}\ndomain = {domain}\nnginx_lua = "{socket}"\n{more}\n{sections}'
-
-
-def reading(*texts, file="headgate.toml"):
-    """Return a function that reads these configurations in turn; the last one again and again."""
-    left = list(texts)
-    return lambda: (parse(left.pop(0) if len(left) > 1 else left[0]), file)
 
 
 def run(read, steps=None):

@@ -5,10 +5,8 @@ import pytest
 from headgate.config import parse
 from headgate.config.tree import Bounds
 from headgate.errors import ConfigurationError
-from headgate.limit import Domain
 from headgate.limit.messages import DelayUntil
 from headgate.origin import RequestInfo
-from headgate.release import Status
 from headgate.runtime.gate_build import (
     build_gatekeeper,
     check_composition,
@@ -85,26 +83,6 @@ def test_file_of_a_master_is_valid_without_an_origin():
         require_gate(tree)
 
 
-def statuses(keeper, domain, *moments):
-    return [keeper.admit(domain, b"x", now=moment).status for moment in moments]
-
-
-def test_unchanged_domain_keeps_holds_histories_and_totals():
-    old = gatekeeper(RULED.format("a", "1/min burst 3"))
-    assert statuses(old, "a", 0.0, 1.0) == [Status.ACCEPTED] * 2
-    new = gatekeeper(RULED.format("a", "1/min burst 3") + RULED.format("b", "1/s"))
-    new.adopt(old, ["a"])
-    # Its history goes on: the third is the last that may pass.
-    assert statuses(new, "a", 2.0, 3.0) == [Status.ACCEPTED, Status.REJECTED]
-    newer = gatekeeper(RULED.format("a", "1/min burst 3"))
-    newer.adopt(new, ["a"])
-    assert statuses(newer, "a", 5.0) == [Status.REJECTED]
-    assert (newer.totals["a"].accepted, newer.totals["a"].rejected) == (3, 2)
-    assert newer.master is not None
-    assert newer.master.totals["a"].accepted == 3
-    assert len(newer.master) == 1
-
-
 @pytest.mark.parametrize(
     ("master", "kept"),
     [("embedded", {"a"}), ("ipc:///tmp/bus", {"a", "b", "c"}), ("tcp://127.0.0.1:10004", {"a", "b", "c"})],
@@ -143,25 +121,19 @@ def test_holds_are_bounded_by_the_rules_where_all_are_known(master, algorithm, r
     assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
 
 
-@pytest.mark.parametrize(("store", "longest"), [("memory", 8.0), ("redis://127.0.0.1:6379", 3_600.0)])
-def test_excess_of_other_gates_on_a_store_may_make_long_holds(store, longest):
-    tree = parse(f'[master]\nstore = "{store}"\n[[domain]]\nname = "a"\nrules = ["1/s burst 2"]\nalgorithm = "gcra"\n')
-    keeper = build_gatekeeper(tree, compose(tree).domains, None)
+@pytest.mark.parametrize(
+    ("text", "longest"),
+    [
+        ('[master]\nstore = "memory"', 8.0),
+        ('[master]\nstore = "redis://127.0.0.1:6379"', 3_600.0),  # the excess of other gates
+        ('[gate]\nmaster = "tcp://127.0.0.1:10004"\n[[domain]]\nname = "b"', 3_600.0),
+    ],
+)
+def test_holds_of_other_gates_are_at_most_an_hour_by_default(text, longest):
+    tree = parse(f'{text}\n[[domain]]\nname = "a"\nrules = ["1/s burst 2"]\nalgorithm = "gcra"\n')
+    keeper = build_gatekeeper(tree, compose(tree).domains, (lambda *_: None) if tree.gate.masters else None)
     keeper.obey(DelayUntil("a", b"x", 1e9))
     assert keeper.admit("a", b"x", now=100.0).release == 100.0 + longest
-
-
-def test_holds_are_at_most_an_hour_by_default():
-    keeper = build_gatekeeper(parse("[gate]\nmaster = 'tcp://127.0.0.1:10004'\n"), (Domain("a"),), lambda *_: None)
-    keeper.obey(DelayUntil("a", b"x", 1e9))
-    assert keeper.admit("a", b"x", now=100.0).release == 3_700.0
-
-
-def test_holds_of_a_domain_without_requests_are_kept():
-    old, new = gatekeeper(RULED.format("a", "1/s")), gatekeeper(RULED.format("a", "1/s"))
-    old.obey(DelayUntil("a", b"x", 9.0))
-    new.adopt(old, ["a"])
-    assert new.held("a", b"x", now=1.0) == 9.0
 
 
 @pytest.fixture
