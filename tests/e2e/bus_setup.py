@@ -9,12 +9,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, islice
 from typing import Any, Self
 
 import msgspec
+import zmq
 
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.link import GatekeeperLink, MasterLink
@@ -22,6 +23,8 @@ from headgate.link.master_connection import Sharding, sharding_item
 from headgate.release import Status
 
 PATIENCE = 10.0
+BURST = 5
+RULE = f"1/min burst {BURST}"
 
 
 async def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
@@ -68,12 +71,46 @@ class Gate:
         (connection,) = [each for each in self.link.connections if each.address == address]
         await until(lambda: not connection.is_subscribed)
 
+    async def spend(self, domain: str, identifier: bytes = b"id") -> None:
+        """Use up the burst of an identifier, and wait for its hold."""
+        assert self.admit(identifier, times=BURST, domain=domain) == [Status.ACCEPTED] * BURST
+        await until(lambda: self.holds(identifier, domain))
+
+
+class PlainGatekeeper:
+    """The two sockets of a gatekeeper, without its logic."""
+
+    def __init__(self, ready: Mapping[str, str], *domains: bytes) -> None:
+        """`ready` has the addresses of a master, which has subscribed when this returns."""
+        self._context = zmq.Context()
+        self.accounting, self.control = self._context.socket(zmq.XPUB), self._context.socket(zmq.SUB)
+        for socket in (self.accounting, self.control):
+            socket.setsockopt(zmq.RCVTIMEO, 20_000)
+        self.accounting.connect(ready["address"])
+        self.control.connect(ready["control"])
+        for domain in domains or (b"default\0",):
+            self.control.subscribe(domain)
+        while self.accounting.recv() != b"\1":
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.destroy(linger=0)
+
+    def accept(self, *identifiers: bytes, domain: bytes = b"default\0") -> None:
+        """Report a request of each identifier that was accepted now."""
+        now = b"%d" % int(time.time() * 1_000)
+        for identifier in identifiers:
+            self.accounting.send_multipart([domain, b"ACCEPTED", identifier, now, b"", b""])
+
 
 class RunningMaster:
     """A started master: its process, its address, and what it counts."""
 
     def __init__(self, address: str, *domains: str) -> None:
-        command = [sys.executable, __file__, address, *(domains or ("api=1/min burst 5",))]
+        command = [sys.executable, __file__, address, *(domains or (f"api={RULE}",))]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -108,6 +145,23 @@ def running_master(address: str = "tcp://127.0.0.1:0", *domains: str) -> Iterato
         yield master
     finally:
         master.end()
+
+
+class TwoMasters:
+    """Two masters with the same domains, and a domain that belongs to each of them."""
+
+    def __init__(self, *masters: RunningMaster) -> None:
+        self.masters = masters
+        self.addresses = [master.address for master in masters]
+        self.domains = [domain_owned_by(address, self.addresses) for address in self.addresses]
+
+
+@contextmanager
+def two_masters() -> Iterator[TwoMasters]:
+    """Run two masters until the end of the block."""
+    words = ("tcp://127.0.0.1:0", *(f"domain-{number}={RULE}" for number in range(40)))
+    with running_master(*words) as first, running_master(*words) as second:
+        yield TwoMasters(first, second)
 
 
 def counts(link: MasterLink) -> dict[str, Any]:

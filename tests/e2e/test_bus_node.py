@@ -15,8 +15,8 @@ import zmq
 from headgate.link.sockets import bind_pair
 from headgate.release import Status
 from tests import servers
+from tests.e2e import programs
 from tests.e2e.bus_setup import Gate, running_master, until
-from tests.e2e.router_setup import running_router
 
 pytestmark = pytest.mark.needs("node-zeromq")
 SCRIPTS = Path(__file__).parent / "node"
@@ -97,8 +97,8 @@ def test_peers_in_node_work_through_a_router_between_them(tmp_path):
     address = free_address()
     with (
         node("master.mjs", address, control_of(address), "5") as master,
-        running_router(tmp_path, [address]) as router,
-        node("gatekeeper.mjs", router.address, control_of(router.address), "api", "192.0.2.1") as gatekeeper,
+        programs.headgate(tmp_path, "router", "--listen", "127.0.0.1:0", "--master", address) as router,
+        node("gatekeeper.mjs", *map(router.ready.get, ("address", "control")), "api", "192.0.2.1") as gatekeeper,
     ):
         assert master.get(timeout=PATIENCE) == "ready\n"
         control = json.loads(gatekeeper.get(timeout=PATIENCE))

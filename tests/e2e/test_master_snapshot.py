@@ -2,50 +2,20 @@
 
 import signal
 import time
-from contextlib import ExitStack, contextmanager
-
-import pytest
-import zmq
 
 from headgate.link.batch import batch_topic, encode_batch
 from tests.e2e import programs
+from tests.e2e.bus_setup import PlainGatekeeper
 
 LISTEN = ["master", "--listen", "127.0.0.1:0", "--domain", "api=10/h", "--domain", "probe=1/h"]
 
 
-@pytest.fixture
-def connect():
-    """Return a function that connects a gatekeeper to a master."""
-    with zmq.Context() as context, ExitStack() as closing:
-        yield lambda master: closing.enter_context(closing_sockets(Gatekeeper(context, master)))
+class Gatekeeper(PlainGatekeeper):
+    """A gatekeeper for both domains."""
 
-
-@contextmanager
-def closing_sockets(gatekeeper):
-    yield gatekeeper
-    gatekeeper.accounting.close(linger=0)
-    gatekeeper.control.close(linger=0)
-
-
-class Gatekeeper:
-    """A gatekeeper's two sockets, connected to a running master."""
-
-    def __init__(self, context, master):
-        self.accounting, self.control = context.socket(zmq.XPUB), context.socket(zmq.SUB)
-        for socket in (self.accounting, self.control):
-            socket.setsockopt(zmq.RCVTIMEO, int(programs.PATIENCE * 1_000))
-        self.accounting.connect(master.ready["address"])
-        self.control.connect(master.ready["control"])
-        self.control.subscribe(b"api\0")
-        self.control.subscribe(b"probe\0")
-        while self.accounting.recv() != b"\1":
-            pass
+    def __init__(self, master):
+        super().__init__(master.ready, b"api\0", b"probe\0")
         self.probes = 0
-
-    def accept(self, *identifiers, domain=b"api\0"):
-        for identifier in identifiers:
-            now = b"%d" % int(time.time() * 1_000)
-            self.accounting.send_multipart([domain, b"ACCEPTED", identifier, now, b"", b""])
 
     def held(self):
         """Return the identifiers of `api` held by what was sent so far: that of a probe comes after them."""
@@ -61,26 +31,26 @@ class Gatekeeper:
                 identifiers.add(identifier)
 
 
-def test_restart_gives_no_new_budget(tmp_path, connect):
+def test_restart_gives_no_new_budget(tmp_path):
     words = [*LISTEN, "--snapshot", tmp_path / "snapshot"]
     with programs.headgate(tmp_path, *words) as master:
-        gatekeeper = connect(master)
-        gatekeeper.accept(*[b"\xff\0"] * 4, *[b"held"] * 10)
-        assert gatekeeper.held() == {b"held"}
+        with Gatekeeper(master) as gatekeeper:
+            gatekeeper.accept(*[b"\xff\0"] * 4, *[b"held"] * 10, domain=b"api\0")
+            assert gatekeeper.held() == {b"held"}
         assert master.end() == 0
     assert (tmp_path / "snapshot").stat().st_mode & 0o777 == 0o600
     with programs.headgate(tmp_path, *words) as master:
         master.wait_for(r"^headgate: snapshot \S+: 3 histories restored, saved \d+ s ago$")
-        gatekeeper = connect(master)
-        gatekeeper.accept(*[b"\xff\0"] * 5)
-        # The master may read the accounting before the subscription for which it repeats its holds.
-        held = next(filter(None, (gatekeeper.held() for _ in range(1_000))), None)
-        assert held == {b"held"}
-        gatekeeper.accept(b"\xff\0")
-        assert gatekeeper.held() >= {b"\xff\0"}
+        with Gatekeeper(master) as gatekeeper:
+            gatekeeper.accept(*[b"\xff\0"] * 5, domain=b"api\0")
+            # The master may read the accounting before the subscription for which it repeats its holds.
+            held = next(filter(None, (gatekeeper.held() for _ in range(1_000))), None)
+            assert held == {b"held"}
+            gatekeeper.accept(b"\xff\0", domain=b"api\0")
+            assert gatekeeper.held() >= {b"\xff\0"}
 
 
-def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path, connect):
+def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path):
     snapshot, new = tmp_path / "snapshot", tmp_path / ".snapshot.new"
     file = tmp_path / "master.toml"
     file.write_text(
@@ -88,8 +58,7 @@ def test_master_killed_while_it_writes_keeps_the_previous_snapshot(tmp_path, con
         'snapshot_interval = 0.1\n[[domain]]\nname = "api"\nrules = ["10/h"]\n'
     )
     count = 100 * 256
-    with programs.headgate(tmp_path, "master", "--config", file) as master:
-        gatekeeper = connect(master)
+    with programs.headgate(tmp_path, "master", "--config", file) as master, Gatekeeper(master) as gatekeeper:
         now = int(time.time() * 1_000)
         for batch in range(100):
             records = [(0, b"%d" % (256 * batch + number), now, 0, b"") for number in range(256)]

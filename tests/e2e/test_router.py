@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from tests.e2e.bus_setup import Gate, running_master, until
+from tests.e2e import programs
+from tests.e2e.bus_setup import BURST, Gate, running_master, two_masters, until
 from tests.e2e.event_loops import runner_on
-from tests.e2e.router_setup import BURST, RULE, System, running_router, spend
 
 
 @pytest.fixture
@@ -16,38 +16,48 @@ def run():
     return runner_on("uvloop")
 
 
+def running_router(folder, masters, *options):
+    """Run a router."""
+    words = [word for address in masters for word in ("--master", address)]
+    return programs.headgate(folder, "router", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *words, *options)
+
+
+def up(router):
+    """Return the addresses of the masters that are connected."""
+    return [master["address"] for master in router.state()["masters"] if master["up"]]
+
+
 def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
     """Also for a domain that another one has subscribed to: libzmq does not pass on such a subscription by itself."""
 
-    async def main():
-        async with system.gate() as first:
+    async def main(address, domains):
+        async with Gate(address, domains) as first:
             await until(lambda: first.link.has_master)
-            for domain in system.domains:
-                await spend(first, domain)
+            for domain in domains:
+                await first.spend(domain)
             others = []
             for _ in range(5):
                 received = first.link.counters.controls
-                async with system.gate() as second:
-                    await until(lambda: all(second.holds(domain=domain) for domain in system.domains))
+                async with Gate(address, domains) as second:
+                    await until(lambda: all(second.holds(domain=domain) for domain in domains))
                 others.append(first.link.counters.controls - received)
             # The masters answer only the one that asks; the router itself, which asks for all, does so at its start.
             assert 0 in others
 
-    with System(tmp_path) as system:
-        run(main())
+    with two_masters() as two, running_router(tmp_path, two.addresses) as router:
+        run(main(router.ready["address"], two.domains))
 
 
 def test_readiness_follows_the_masters(tmp_path):
-    with System(tmp_path) as system:
-        program = system.router.program
-        program.until(lambda: len(system.router.up()) == 2, "masters")
-        assert system.router.ready() == (200, "ready\n")
-        for master in system.masters:
+    with two_masters() as two, running_router(tmp_path, two.addresses) as router:
+        router.until(lambda: len(up(router)) == 2, "masters")
+        assert router.readyz() == "ready\n"
+        for master in two.masters:
             master.process.kill()
-        program.until(lambda: not system.router.up(), "loss of both masters")
-        assert system.router.ready() == (503, "no master is connected\n")
-        assert 'headgate_router_master_up{master="' in program.admin("/metrics")
-        assert program.end() == 0
+        router.until(lambda: not up(router), "loss of both masters")
+        assert router.readyz() == "no master is connected\n"
+        assert 'headgate_router_master_up{master="' in router.admin("/metrics")
+        assert router.end() == 0
 
 
 def test_reload_replaces_the_masters(run, tmp_path):
@@ -59,20 +69,19 @@ def test_reload_replaces_the_masters(run, tmp_path):
     async def main(first, second):
         write(first.address)
         with running_router(tmp_path, [], "--config", file) as router:
-            async with Gate(router.address) as gate:
+            async with Gate(router.ready["address"]) as gate:
                 await until(lambda: gate.link.has_master)
-                await spend(gate, "api")
+                await gate.spend("api")
                 write(second.address)
-                os.kill(router.program.process.pid, signal.SIGHUP)
-                await until(lambda: router.up() == [second.address])
-                await spend(gate, "api", b"another")
+                os.kill(router.process.pid, signal.SIGHUP)
+                await until(lambda: up(router) == [second.address])
+                await gate.spend("api", b"another")
                 write("nowhere")
-                os.kill(router.program.process.pid, signal.SIGHUP)
-                await until(lambda: "the configuration in force stays as it is" in router.program.said())
-                assert router.up() == [second.address]
+                os.kill(router.process.pid, signal.SIGHUP)
+                await until(lambda: "the configuration in force stays as it is" in router.said())
+                assert up(router) == [second.address]
             assert [first.accepted(), second.accepted()] == [{"api": BURST}] * 2
-            assert "router.toml read again\n" in router.program.said()
+            assert "router.toml read again\n" in router.said()
 
-    bus = ("tcp://127.0.0.1:0", f"api={RULE}")
-    with running_master(*bus) as first, running_master(*bus) as second:
+    with running_master() as first, running_master() as second:
         run(main(first, second))

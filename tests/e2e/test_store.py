@@ -6,38 +6,22 @@ import time
 from contextlib import ExitStack
 
 import pytest
-import zmq
 
 from tests import servers
 from tests.e2e import programs
+from tests.e2e.bus_setup import PlainGatekeeper
 
 pytestmark = pytest.mark.needs("redis-server")
 
 IDENTIFIER = b"al;i}c{e%"
 
 
-class Peer:
-    """A gatekeeper's two sockets, connected to one master."""
+class Peer(PlainGatekeeper):
+    """A gatekeeper of one master."""
 
-    def __init__(self, context, master):
+    def __init__(self, master):
+        super().__init__(master.ready)
         self.master = master
-        self.accounting, self.control = context.socket(zmq.XPUB), context.socket(zmq.SUB)
-        for socket in (self.accounting, self.control):
-            socket.setsockopt(zmq.RCVTIMEO, int(programs.PATIENCE * 1_000))
-            socket.setsockopt(zmq.LINGER, 0)
-        self.accounting.connect(master.ready["address"])
-        self.control.connect(master.ready["control"])
-        self.control.subscribe(b"default\0")
-        assert self.accounting.recv()[:1] == b"\1"
-
-    def close(self):
-        for socket in (self.accounting, self.control):
-            socket.close()
-
-    def accept(self, identifier=IDENTIFIER):
-        """Report a request that was accepted now."""
-        now = b"%d" % int(time.time() * 1_000)
-        self.accounting.send_multipart([b"default\0", b"ACCEPTED", identifier, now, b"", b""])
 
     def held(self):
         """Wait for the next control; return its identifier and release in seconds."""
@@ -64,7 +48,6 @@ class Peer:
 def start(tmp_path):
     """Return a function that starts a master with a store, and returns a peer of it."""
     with ExitStack() as stack:
-        context = stack.enter_context(zmq.Context())
 
         def started(store, *words, rules="6/h burst 4"):
             folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -72,9 +55,7 @@ def start(tmp_path):
             words = ["--listen", "127.0.0.1:0", "--domain", f"default={rules}", "--store", store, "--json", *words]
             master = stack.enter_context(programs.headgate(folder, "master", *words))
             master.wait_for(r"store .*: connected$")
-            peer = Peer(context, master)
-            stack.callback(peer.close)
-            return peer
+            return stack.enter_context(Peer(master))
 
         yield started
 
@@ -93,7 +74,7 @@ def url(server):
 def test_any_master_may_take_any_message(server, start):
     peers = [start(url(server)) for _ in range(2)]
     for index in range(5):
-        peers[index % 2].accept()
+        peers[index % 2].accept(IDENTIFIER)
         peers[index % 2].until(shared=index // 2 + 1)
     identifier, release = peers[0].held()
     assert identifier == IDENTIFIER
@@ -144,16 +125,15 @@ def test_reload_keeps_the_store_and_what_is_shared(server, tmp_path, start):
     file = tmp_path / "master.toml"
     text = '[master]\nlisten = "127.0.0.1:0"\nstore = "{}"\n[[domain]]\nname = "default"\nrules = ["{}"]\n'
     file.write_text(text.format(url(server), "6/h burst 4"))
-    with programs.headgate(tmp_path, "master", "--config", file, "--json") as master, zmq.Context() as context:
+    with programs.headgate(tmp_path, "master", "--config", file, "--json") as master:
         master.wait_for(r"store .*: connected$")
-        peer, other = Peer(context, master), start(url(server))
-        for _ in range(3):
-            other.accept()
+        peer, other = Peer(master), start(url(server))
+        other.accept(*[IDENTIFIER] * 3)
         other.until(shared=3)
         file.write_text(text.format("memory", "6/h burst 4"))
         master.process.send_signal(signal.SIGHUP)
         master.wait_for(r"master\.toml read again; a restart is needed for .*master\.store")
-        peer.accept()
-        assert peer.held()[0] == IDENTIFIER
-        peer.until(shared=1, learned=1)
-        peer.close()
+        with peer:
+            peer.accept(IDENTIFIER)
+            assert peer.held()[0] == IDENTIFIER
+            peer.until(shared=1, learned=1)
