@@ -38,15 +38,8 @@ ADMIN = ("127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]")
 
 
 def plan() -> dict[str, Any]:
-    plain = [
-        "--listen",
-        "127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-        "--plaintext",
-        "--resolve",
-        "mapped.example.org=10.1.2.3",
-    ]
+    plain = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--plaintext"]
+    plain += ["--resolve", "mapped.example.org=10.1.2.3"]
     rows = [f"{host}:PORT" for host in (*REFUSED, "loop.example.org", "mixed.example.org", "mapped.example.org")]
     everything = ["--unreachable", "permit", "--allow-address", "0.0.0.0/0", "--allow-address", "::/0"]
     own = ["--listen", "0.0.0.0:8443", "--allow-port", "8443", "--admin", "127.0.0.1:8090", "--allow-port", "8090"]

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
+from hyperframe.frame import GoAwayFrame, SettingsFrame
 
 from tests import servers
 from tests.e2e.gateway_setup import PATIENCE
@@ -210,40 +210,6 @@ async def test_windows_of_one_byte(proxy: Proxy) -> None:
         assert all(tunnel.received for tunnel in tunnels)
 
 
-@pytest.mark.deep
-async def test_windows_of_no_byte(proxy: Proxy) -> None:
-    async with (
-        target_running(pours) as pouring,
-        target_running() as port,
-        watched(proxy, port) as bystander,
-        AsyncExitStack() as stack,
-    ):
-        for client in await many(proxy, 3, stack, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 0}):
-            tunnels = [await client.open(pouring) for _ in range(100)]
-        for _ in range(20):
-            await bystander.served()
-        assert not any(tunnel.received for tunnel in tunnels)
-
-
-SETTLED = PREFACE + SettingsFrame(0).serialize()
-UNFINISHED = (
-    PREFACE[:10],
-    PREFACE,
-    SETTLED[:-4],
-    SETTLED + HeadersFrame(1, data=b"abc").serialize(),
-    SETTLED + HeadersFrame(1, data=b"abc").serialize()[:-1],
-)
-
-
-async def test_unfinished_frames_time_out(proxy: Proxy) -> None:
-    async with target_running() as port, watched(proxy, port), AsyncExitStack() as stack:
-        clients = await many(proxy, 10 * len(UNFINISHED), stack, greet=False)
-        for client, begun in zip(clients, itertools.cycle(UNFINISHED), strict=False):
-            client.send(begun)
-        for client in clients:
-            assert (await client.final_goaway()).error_code == 11
-
-
 async def test_unfinished_handshakes(proxy: Proxy) -> None:
     hello = ssl.MemoryBIO()
     beginning = client_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
@@ -256,15 +222,3 @@ async def test_unfinished_handshakes(proxy: Proxy) -> None:
                 sock = stack.enter_context(socket.create_connection(proxy.address))
                 sock.send(whole[: len(whole) * (number % 3) // 2])  # none, half or all of it
             await bystander.served()
-
-
-@pytest.mark.deep
-async def test_idle_streams(proxy: Proxy) -> None:
-    async with target_running() as port, watched(proxy, port) as bystander, AsyncExitStack() as stack:
-        for _ in range(8):
-            [client] = await many(proxy, 1, stack)
-            tunnels = [client.ask(port) for _ in range(100)]
-            assert {await client.answered(tunnel) for tunnel in tunnels} == {200}
-        await bystander.served()
-        await client.send_data(tunnels[0], b"hello!")
-        assert await client.receive(tunnels[0], 6) == b"hello!"

@@ -11,8 +11,6 @@ from tests.e2e.tunnels import Encryption, StubDecision, client_at, proxy_running
 
 pytestmark = pytest.mark.usefixtures("run")
 
-"""Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""
-
 
 async def test_a_connection_that_is_refused_too_often_is_closed(encryption: Encryption) -> None:
     """Refused CONNECTs and other methods count alike; of what is pipelined behind them, little is kept."""

@@ -19,22 +19,8 @@ import trustme
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
 from headgate.proxy.server import TunnelServer
 from headgate.proxy.sockets import listening_socket, server_context
-from tests.e2e.gateway_setup import PATIENCE, until
-
-__all__ = [
-    "LARGE",
-    "Client",
-    "StubDecision",
-    "Encryption",
-    "Target",
-    "client_at",
-    "listener_context",
-    "open_tunnel",
-    "proxy_running",
-    "target_running",
-    "client_context",
-    "until",
-]
+from tests.e2e.gateway_setup import PATIENCE
+from tests.e2e.gateway_setup import until as until  # for its users
 
 LARGE = 12 * 2**20
 """Bytes: far more than what all buffers between two programs hold, so that both kinds of relaying are seen."""

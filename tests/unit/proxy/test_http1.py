@@ -62,25 +62,17 @@ def accepted() -> AcceptedConnect:
 REFUSED = RefusedConnect(status=403, reason="host")
 
 
+PATHS = {
+    "READING": "", "DECIDING": "CONNECT", "RESPONDING": "RESPONSE", "CLOSING": "LAST_RESPONSE",
+    "LINGERING": "LAST_RESPONSE SENT", "HANDED_OVER": "CONNECT ACCEPTED", "CLOSED": "LOST",
+}  # fmt: skip
+"""The events that lead to each state."""
+
+
 async def bring_to(world: World, state: Http1State) -> None:
     """Bring a new connection to a state."""
-    match state:
-        case Http1State.DECIDING:
-            world.receive(CONNECT)
-            await asyncio.sleep(0)
-        case Http1State.RESPONDING:
-            world.socket.capacity = 10
-            world.receive(GET)
-        case Http1State.CLOSING:
-            world.socket.capacity = 10
-            world.receive(GET_AND_CLOSE)
-        case Http1State.LINGERING:
-            world.receive(GET_AND_CLOSE)
-        case Http1State.HANDED_OVER:
-            world.receive(CONNECT)
-            await world.decided(accepted())
-        case Http1State.CLOSED:
-            world.connection.abort()
+    for event in PATHS[state.name].split():
+        await cause(world, event)
     assert world.connection.state is state
 
 

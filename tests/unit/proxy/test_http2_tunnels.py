@@ -162,7 +162,7 @@ async def test_the_targets_end_follows_its_last_byte() -> None:
         assert await pair.client.ended(tunnel) == b"last words"
         await pair.client.send_data(tunnel, b"thanks")
         assert await decision.read(6) == b"thanks"
-        assert decision.closed == []
+        assert (pair.connection.bytes_passed, decision.closed) == ((10, 6), [])
         pair.client.end(tunnel)
         await until(lambda: decision.closed)
         assert decision.closed == [(10, 6, "ended")]
