@@ -58,19 +58,6 @@ def test_a_large_bundle_takes_little_memory(large, tmp_path, words, most):
     assert megabytes < most
 
 
-def test_a_large_directory_takes_little_memory(tmp_path):
-    root = tmp_path / "site"
-    root.mkdir()
-    for number in range(20):
-        with (root / f"{number}.bin").open("wb") as file:
-            file.truncate(10 * MEGABYTE)
-    words = ("create", "--dir", root, "--base-url", BASE, "-o", tmp_path / "out.wbn")
-    code, megabytes = programs.peak_memory(*PROGRAM, *words)
-    assert code == 0
-    assert megabytes < 64
-    assert (tmp_path / "out.wbn").stat().st_size > 200 * MEGABYTE
-
-
 def test_get_imports_no_unneeded_modules():
     code = (
         "import sys, headgate.cli.program as p\n"

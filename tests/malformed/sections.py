@@ -108,18 +108,8 @@ def _index_urls() -> Iterator[Case]:
 
 def _index_locations() -> Iterator[Case]:
     """3.3.1 steps 3.1 and 4.3.1."""
-    for offset, length in (
-        (0, SIZE + 1),
-        (1, SIZE),
-        (SIZE + 1, 0),
-        (SIZE, 1),
-        (MOST, 0),
-        (0, MOST),
-        (1, MOST),
-        (MOST, 1),
-        (MOST, MOST),
-        (1 << 63, 1 << 63),
-    ):
+    for offset, length in ((0, SIZE + 1), (1, SIZE), (SIZE + 1, 0), (SIZE, 1), (MOST, 0), (0, MOST), (1, MOST),
+                           (MOST, 1), (MOST, MOST), (1 << 63, 1 << 63)):  # fmt: skip
         outside = _indexed(index({PRIMARY: entry((offset, length)), MANIFEST: entry(SECOND)}))
         yield refused(f"index step 3.1: {length} bytes at {offset} of {SIZE}", outside, "3.3.1 step 3")
     for count in (2, 3):

@@ -58,18 +58,12 @@ class TestSingleFlight:
         assert late.result == AdviceEntry(fraction=0.5)
         assert cache.ask(ORIGIN, now=NOW + 30) == late
 
-    def test_late_network_error_is_ignored(self, cache):
+    @pytest.mark.parametrize("late", [NETWORK_ERROR, response(None, status=503)])
+    def test_late_failure_is_ignored_if_there_is_newer_advice(self, cache, late):
         first = cache.ask(ORIGIN, now=NOW)
         cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT)
         known = fetched(cache, response(), now=NOW + 100)
-        assert cache.received(first, NETWORK_ERROR, now=NOW + 101) == known
-        assert cache.ask(ORIGIN, now=NOW + 101) == known
-
-    def test_late_503_is_ignored_if_there_is_newer_advice(self, cache):
-        first = cache.ask(ORIGIN, now=NOW)
-        cache.ask(ORIGIN, now=NOW + REPORT_TIMEOUT)
-        known = fetched(cache, response(), now=NOW + 100)
-        assert cache.received(first, response(None, status=503), now=NOW + 101) == known
+        assert cache.received(first, late, now=NOW + 101) == known
         assert cache.ask(ORIGIN, now=NOW + 101) == known
 
     def test_later_503_counts_although_other_advice_is_fresh(self, cache):
@@ -137,10 +131,6 @@ class TestFreshness:
     def test_clock_set_back_does_not_extend_freshness(self, cache):
         fetched(cache, response())
         assert isinstance(cache.ask(ORIGIN, now=NOW - 200_000), Fetch)
-
-    def test_freshness_of_an_unreachable_origin_is_configurable(self):
-        known = fetched(AdviceCache(IDENTITY, unreachable_for=5.0), NETWORK_ERROR)
-        assert known.fresh_until == NOW + 5
 
     def test_minimum_freshness_is_configurable(self):
         short = ("Cache-Control", "max-age=2"), ("ETag", '"a"')

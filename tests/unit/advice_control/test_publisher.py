@@ -8,11 +8,6 @@ from headgate.advice_control import Entry, document
 from headgate.errors import ConfigurationError
 
 
-def test_entry_wants_all_traffic_by_default():
-    entry = Entry("*")
-    assert (entry.disallow, entry.fraction) == (False, 1.0)
-
-
 def test_fraction_out_of_range_is_refused():
     for fraction in (-0.1, 1.1, math.nan, math.inf, -math.inf):
         with pytest.raises(ConfigurationError, match=r"advice\.fraction of 'prefetch-proxy'"):

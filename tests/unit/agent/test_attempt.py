@@ -278,16 +278,6 @@ def test_a_retry_may_wait_as_long_as_the_first_attempt(world):
     assert attempt.wait().seconds == 5
 
 
-def test_a_retry_to_localhost_waits_for_its_retry_after(world):
-    courtesy = world.courtesy(retry=1, wait=5)
-    url = "http://127.0.0.1:8080/"
-    world.go(courtesy, (503, {"Retry-After": "2"}), GOOD, url=url)
-    assert world.slept == [2.0]
-    answer = 503, {"Retry-After": "6"}
-    assert world.go(courtesy, answer, url=url) == answer
-    assert world.go(courtesy, GOOD, url=url) == GOOD
-
-
 def test_a_retry_is_charged_to_the_budget_when_it_is_decided(world):
     throttle = Throttle(replace(Policy.draft(), num_errors_to_ignore=100), retry_budget=2)
     courtesy = world.courtesy(retry=5, throttle=throttle)

@@ -10,7 +10,7 @@ import pytest
 from headgate.bundle import FormatError, open_bundle, parse_metadata
 from headgate.bundle.model import Location, Metadata, Section, VariantSet
 from headgate.bundle.reader import locate, reject_overlapping_responses, select_location
-from headgate.errors import ConfigurationError, HeadgateError, NotInBundle, ResponseError
+from headgate.errors import ConfigurationError, HeadgateError, NotInBundle
 from tests.malformed import parts
 from tests.malformed.parts import (
     LOCATIONS,
@@ -111,16 +111,6 @@ class TestMetadata:
     def test_unknown_profiles_are_configuration_errors(self):
         with pytest.raises(ConfigurationError, match="'lax' is not a profile"):
             open_bundle(GOOD, profile="lax")
-
-
-class TestFromEnd:
-    def test_offsets_of_errors_are_those_of_the_file(self):
-        bad = Parts().answering(b"\x83").written()
-        with pytest.raises(ResponseError) as alone:
-            open_bundle(bad).response(PRIMARY)
-        with pytest.raises(ResponseError) as behind:
-            open_bundle(b"x" * 100 + bad, from_end=True).response(PRIMARY)
-        assert behind.value.offset == alone.value.offset + 100
 
 
 class TestExchanges:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headgate.bundle import FormatError, open_bundle, parse_metadata
+from headgate.bundle import FormatError
 from headgate.bundle.stream import (
     EndEvent,
     ErrorEvent,
@@ -61,18 +61,6 @@ def test_events_come_in_the_order_of_the_file(content, kinds):
 
 
 class TestMetadata:
-    def test_stream_cut_after_the_index_gives_the_metadata(self):
-        events = summary(read_stream([GOOD[: Parts().at("responses")]]))
-        assert events[0] == parse_metadata(GOOD)
-        assert [keys[0][0] for keys, _ in events[1:]] == [PRIMARY, MANIFEST]
-
-    def test_stream_cut_in_the_metadata_is_refused(self):
-        reader = StreamReader()
-        assert reader.feed(GOOD[:60]) == []
-        with pytest.raises(FormatError) as caught:
-            reader.close()
-        assert caught.value.fallback_url == PRIMARY
-
     def test_other_content_is_refused_by_its_first_bytes(self):
         reader = StreamReader()
         with pytest.raises(FormatError):
@@ -115,19 +103,6 @@ class TestResponses:
         found = summary(read_stream([shared.written()]))
         assert found[1][0] == ((PRIMARY, None), (MANIFEST, None))
         assert len(found) == 3
-
-    def test_overlapping_response_is_refused(self):
-        inner = response()
-        outer = response(payload=inner)
-        at = 1 + len(outer) - len(inner)
-        overlapping = Parts().having(
-            index=index({PRIMARY: entry((1, len(outer))), MANIFEST: entry((at, len(inner)))}), responses=array(outer)
-        )
-        found = summary(read_stream([overlapping.written()]))
-        assert found[1][1] == 200
-        assert found[3] == (((MANIFEST, None),), "3.4 step 1")
-        # With random access it can be read.
-        assert bytes(open_bundle(overlapping.written()).response(MANIFEST).payload) == b"hello"
 
 
 class TestAsyncio:

@@ -120,12 +120,6 @@ def test_failed_url_is_reported_and_counted(web, status):
     assert sentence.startswith("left out https://a.example/: ")
 
 
-def test_network_errors_are_raised(web, library):
-    pages = web({"https://a.example/": library.ConnectError("refused"), "https://b.example/": (200, HTML, b"b")})
-    assert len(list(pages.collect("https://a.example/", "https://b.example/"))) == 1
-    assert pages.messages == ["left out https://a.example/: refused"]
-
-
 def test_client_is_renewed_after_a_failed_fetch(web, library, monkeypatch):
     renewed = []
     monkeypatch.setattr(Fetcher, "renew", lambda fetcher: renewed.append(len(pages.requests)))
@@ -228,13 +222,6 @@ def test_unrequested_coding_is_decoded(web, coding, content):
     (found,) = web({"https://a.example/": (200, fields, content)}).collect("https://a.example/")
     assert found.payload == b"x" * 5000
     assert found.headers == {"content-type": "text/html", "etag": 'W/"x"'}
-
-
-def test_damaged_coding_is_left_out(web):
-    fields = {**HTML, "Content-Encoding": "gzip"}
-    pages = web({"https://a.example/": (200, fields, gzip.compress(b"x" * 5000)[:-9])})
-    with pytest.raises(FetchError, match="cut short within its content coding"):
-        list(pages.collect("https://a.example/"))
 
 
 def test_large_bodies_are_spooled_and_limited(web):

@@ -61,18 +61,13 @@ def test_new_file_has_default_permissions(tmp_path, umask):
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o666 & ~umask
 
 
-def test_replaced_file_keeps_its_permissions(tmp_path):
-    (tmp_path / "out").touch()
-    (tmp_path / "out").chmod(0o640)
-    write(tmp_path / "out")
-    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
-
-
-def test_reader_of_the_replaced_file_sees_the_old_bytes(tmp_path):
+def test_replaced_file_keeps_its_permissions_and_its_reader_the_old_bytes(tmp_path):
     (tmp_path / "out").write_bytes(b"before")
+    (tmp_path / "out").chmod(0o640)
     with (tmp_path / "out").open("rb") as reader:
         write(tmp_path / "out")
         assert reader.read() == b"before"
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
 
 
 def test_failure_leaves_the_old_file(tmp_path):

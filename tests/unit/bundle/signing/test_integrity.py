@@ -167,27 +167,11 @@ ED_KEY = {"ed25519PublicKey": ED.public_key().public_bytes_raw()}
 BOTH = {**ED_KEY, "ecdsaP256SHA256PublicKey": keys.raw_public_key(P256.public_key())}
 
 UNKNOWN = [
-    *(
-        [],
-        1,
-        "text",
-        b"bytes",
-        {},
-        True,
-        [ED_KEY],
-        [ED_KEY, bytes(64), 1],
-        [ED_KEY, "text"],
-        [[], b""],
-        [{1: b""}, b""],
-    ),
-    [{}, bytes(64)],
-    [{"ed448PublicKey": bytes(57)}, bytes(114)],
-    [ED_KEY, bytes(63)],
-    [{"ed25519PublicKey": bytes(31)}, bytes(64)],
-    [{"ecdsaP256SHA256PublicKey": bytes(65)}, bytes(70)],
-    [BOTH, ED.sign(message(BOTH))],
-    [{"ed25519PublicKey": "text"}, bytes(64)],
-]
+    [], 1, "text", b"bytes", {}, True, [ED_KEY], [ED_KEY, bytes(64), 1], [ED_KEY, "text"], [[], b""], [{1: b""}, b""],
+    [{}, bytes(64)], [{"ed448PublicKey": bytes(57)}, bytes(114)], [ED_KEY, bytes(63)],
+    [{"ed25519PublicKey": bytes(31)}, bytes(64)], [{"ecdsaP256SHA256PublicKey": bytes(65)}, bytes(70)],
+    [BOTH, ED.sign(message(BOTH))], [{"ed25519PublicKey": "text"}, bytes(64)],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("entry", UNKNOWN)

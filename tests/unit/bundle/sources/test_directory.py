@@ -190,12 +190,6 @@ def test_pages_styles_and_scripts_come_before_the_rest(tmp_path: Path) -> None:
     assert named == [BASE + name for name in ["e.txt", *early, "", "a.png", "index.html"]]
 
 
-def test_urls_are_those_that_browsers_request(tmp_path: Path) -> None:
-    for name in ["[br].txt", "a|b.txt", "a^b.txt", "a b%20.txt"]:
-        put(tmp_path, name)
-    assert list(read(tmp_path)[0]) == [BASE + name for name in ["[br].txt", "a%20b%2520.txt", "a^b.txt", "a|b.txt"]]
-
-
 @pytest.mark.parametrize(
     ("base", "words"),
     [
