@@ -28,7 +28,7 @@ from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
 from headgate.config.toml_reader import parse_toml, read_text
 from headgate.config.tree import Router, Sidecar
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, naming
 
 DEFAULT_FILE = "headgate.toml"
 """The file that is read by default, if it is in the working directory."""
@@ -60,10 +60,8 @@ def check_file(named: str | None, file: str | None) -> None:
         name = name or "the environment"
     if name is None:
         raise ConfigurationError(f"{DEFAULT_FILE} does not exist here; name a file: headgate config check FILE")
-    try:
+    with naming(name):
         warnings = check_servers(tree)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{name}: {error}") from None
     for warning in warnings:
         warn(warning)
     click.echo(f"{name}: valid, {format_count(len(tree.domain), 'domain')}")

@@ -100,7 +100,8 @@ def master(
     headgate master --domain 'api=500/s burst 50' --algorithm gcra --rlqs 127.0.0.1:10006
     headgate master --domain 'default=10/s' --listen 10.0.0.5:10004 --curve-key secret.key --curve-allow allowed.keys
     """
-    from headgate.runtime.master_server import run_master
+    from headgate.runtime.lifecycle import run_server
+    from headgate.runtime.master_server import MasterServer
 
     options = MasterOptions(file, given(flags), domains)
-    click.get_current_context().exit(run_master(options.read, as_json=as_json))
+    click.get_current_context().exit(run_server(MasterServer(options.read, as_json=as_json)))

@@ -87,6 +87,7 @@ def proxy(*, file: str | None, **flags: Any) -> None:
             "no certificate: add --cert FILE and --key FILE, or --self-signed for a test, "
             "or --plaintext if another program on this machine terminates TLS"
         )
-    from headgate.runtime.prefetch_proxy_server import run_proxy
+    from headgate.runtime.lifecycle import run_server
+    from headgate.runtime.prefetch_proxy_server import ProxyServer
 
-    click.get_current_context().exit(run_proxy(options.read))
+    click.get_current_context().exit(run_server(ProxyServer(options.read)))

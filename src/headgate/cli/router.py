@@ -34,7 +34,7 @@ def router(*, file: str | None, **flags: Any) -> None:
     headgate router --listen 10.0.0.4:10004 --master 10.0.0.5:10004 --master 10.0.0.6:10004 \\
         --curve-key secret.key --curve-allow allowed.keys --curve-server masters/public.key
     """
-    from headgate.runtime.router import run_router
+    from headgate.runtime.lifecycle import run_server
+    from headgate.runtime.router import RouterServer
 
-    options = RouterOptions(file, given(flags))
-    click.get_current_context().exit(run_router(options.read))
+    click.get_current_context().exit(run_server(RouterServer(RouterOptions(file, given(flags)).read)))

@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, environment, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, environment, given, warn
 from headgate.cli.params import RULE
 from headgate.config import Configuration, DomainSection
 from headgate.errors import ConfigurationError
@@ -65,14 +65,10 @@ class ServeOptions(Options):
     def finish(self, tree: Configuration) -> Configuration:
         """Return the tree; warn of flags without effect."""
         if "limit.concurrency.queue" in self.flags and not tree.limit.concurrency.is_on:
-            _warn("--queue has no effect without a concurrency limit; add --max-in-flight")
+            warn("warning: --queue has no effect without a concurrency limit; add --max-in-flight")
         if "advice.capacity" in self.flags and not tree.advice.computes:
-            _warn("--capacity has no effect in advice mode 'static'; add --advice-mode adaptive")
+            warn("warning: --capacity has no effect in advice mode 'static'; add --advice-mode adaptive")
         return tree
-
-
-def _warn(sentence: str) -> None:
-    click.echo(f"headgate: warning: {sentence}", err=True)
 
 
 def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> tuple[DomainSection, ...]:
@@ -125,7 +121,8 @@ def serve(*, file: str | None, demo: bool, rules: tuple[str, ...], **flags: Any)
     options = ServeOptions(file, given(flags), rules, demo)
     if demo and "gate.origin" in options.flags:
         raise click.UsageError("--demo starts its own origin; use either --demo or --origin")
-    from headgate.runtime.gate_server import GateOptions, run_gate
+    from headgate.runtime.gate_server import GateServer
+    from headgate.runtime.lifecycle import run_server
 
-    run_options = GateOptions(options.read, demo=demo, require_admin=options.admin_is_chosen)
-    click.get_current_context().exit(run_gate(run_options))
+    server = GateServer(options.read, demo=demo, require_admin=options.admin_is_chosen)
+    click.get_current_context().exit(run_server(server))

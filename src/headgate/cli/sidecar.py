@@ -1,13 +1,12 @@
 """`headgate sidecar`: a gatekeeper for nginx or HAProxy, and the configuration of these servers and of Envoy."""
 
 import importlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given
+from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given, warn
 from headgate.cli.params import ADDRESS
 from headgate.config import Address
 
@@ -104,78 +103,64 @@ def sidecar(
     """
     options = Options(file, given(flags))
     if server is not None:
-        print_configuration(ServerOptions(server, listen, origin, socket, rlqs), options)
+        site = _site(server, options, listen=listen, origin=origin, socket=socket, rlqs=rlqs)
+        click.echo(write_configuration(server, site), nl=False)
+        for key in {path.removeprefix("sidecar.") for path in options.flags} - _WRITTEN[server]:
+            warn(f"warning: --{key.replace('_', '-')} changes nothing in this configuration")
         return
-    alone = given({"--listen": listen, "--origin": origin, "--socket": socket, "--rlqs": rlqs})
-    for flag in alone:
+    for flag in given({"--listen": listen, "--origin": origin, "--socket": socket, "--rlqs": rlqs}):
         raise click.UsageError(f"{flag} is for the configuration of a server; add --print-conf, or leave {flag} out")
-    from headgate.runtime.sidecar import run_sidecar
+    from headgate.runtime.lifecycle import run_server
+    from headgate.runtime.sidecar import SidecarServer
 
-    click.get_current_context().exit(run_sidecar(options.read))
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """The options of a generated configuration."""
-
-    server: str
-    listen: str | None
-    origin: str | None
-    socket: str | None
-    rlqs: str | None
-
-    def check(self, options: Options) -> None:
-        """Raise `UsageError` for an option that is missing, or that another server has."""
-        for key in ("nginx_lua", "auth_request", "haproxy"):
-            if f"sidecar.{key}" in options.flags:
-                raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
-        if self.listen is None or self.origin is None:
-            raise click.UsageError("--print-conf needs --listen HOST:PORT and --origin URL")
-        if self.rlqs is not None and self.server != "envoy":
-            raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {self.server}")
-        if self.socket is not None and self.server == "envoy":
-            raise click.UsageError("--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs")
-        if "sidecar.table" in options.flags and self.server != "haproxy":
-            raise click.UsageError(f"--table is for --print-conf haproxy, not for {self.server}")
-
-    def site(self, options: Options) -> "Site":
-        """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file."""
-        from headgate.origin.sidecar.site import Site
-        from headgate.runtime.gatekeeping import new_rejections
-        from headgate.runtime.sidecar import read_domains, read_sections
-
-        tree, _ = options.read()
-        flags, settings = options.flags, tree.sidecar
-        if len(settings.domains) != 1:
-            raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
-        socket = self.socket or getattr(settings, self.server.replace("-", "_"), "") or _SOCKETS[self.server]
-        # Envoys in front take 503 for a failed server, so Envoy's default is 429.
-        status = flags.get("sidecar.rejection_status", 429) if self.server == "envoy" else settings.rejection_status
-        assert self.listen is not None
-        assert self.origin is not None
-        return Site(
-            listen=Address.parse(self.listen),
-            origin=self.origin,
-            domain=settings.domains[0],
-            # The server and the sidecar may have different working directories.
-            socket=str(Path(socket).absolute()) if socket else "",
-            table=settings.table if self.server == "haproxy" else "",
-            max_hold=settings.max_hold,
-            rlqs=Address.parse(self.rlqs) if self.rlqs is not None else None,
-            # Only nginx with Lua asks the sidecar how to identify clients.
-            identify=flags.get("sidecar.identify") if self.server == "nginx-lua" else settings.identify,
-            ipv6_prefix=settings.ipv6_prefix,
-            rejection_status=status,
-            rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
-        )
+    click.get_current_context().exit(run_server(SidecarServer(options.read)))
 
 
-def print_configuration(server: ServerOptions, options: Options) -> None:
-    """Print the configuration of a server."""
-    server.check(options)
-    click.echo(write_configuration(server.server, server.site(options)), nl=False)
-    for key in {path.removeprefix("sidecar.") for path in options.flags} - _WRITTEN[server.server]:
-        click.echo(f"headgate: warning: --{key.replace('_', '-')} changes nothing in this configuration", err=True)
+def _site(
+    server: str, options: Options, *, listen: str | None, origin: str | None, socket: str | None, rlqs: str | None
+) -> "Site":
+    """Return what the configuration is for; keys of [sidecar] that are not given have the values of the file.
+
+    Raises `UsageError` for an option that is missing, or that another server has.
+    """
+    from headgate.origin.sidecar.site import Site
+    from headgate.runtime.gatekeeping import new_rejections
+    from headgate.runtime.sidecar import read_domains, read_sections
+
+    flags = options.flags
+    for key in ("nginx_lua", "auth_request", "haproxy"):
+        if f"sidecar.{key}" in flags:
+            raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
+    if listen is None or origin is None:
+        raise click.UsageError("--print-conf needs --listen HOST:PORT and --origin URL")
+    if rlqs is not None and server != "envoy":
+        raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {server}")
+    if socket is not None and server == "envoy":
+        raise click.UsageError("--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs")
+    if "sidecar.table" in flags and server != "haproxy":
+        raise click.UsageError(f"--table is for --print-conf haproxy, not for {server}")
+    tree, _ = options.read()
+    settings = tree.sidecar
+    if len(settings.domains) != 1:
+        raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
+    path = socket or getattr(settings, server.replace("-", "_"), "") or _SOCKETS[server]
+    # Envoys in front take 503 for a failed server, so Envoy's default is 429.
+    status = flags.get("sidecar.rejection_status", 429) if server == "envoy" else settings.rejection_status
+    return Site(
+        listen=Address.parse(listen),
+        origin=origin,
+        domain=settings.domains[0],
+        # The server and the sidecar may have different working directories.
+        socket=str(Path(path).absolute()) if path else "",
+        table=settings.table if server == "haproxy" else "",
+        max_hold=settings.max_hold,
+        rlqs=Address.parse(rlqs) if rlqs is not None else None,
+        # Only nginx with Lua asks the sidecar how to identify clients.
+        identify=flags.get("sidecar.identify") if server == "nginx-lua" else settings.identify,
+        ipv6_prefix=settings.ipv6_prefix,
+        rejection_status=status,
+        rejections=new_rejections(read_sections(tree), read_domains(tree), status=status),
+    )
 
 
 def write_configuration(server: str, site: "Site") -> str:

@@ -10,7 +10,7 @@ import click
 from headgate.cli.output import exit_with_failure, print_json, printable, report_read_errors
 from headgate.cli.params import SECONDS, Parsed, whole_number
 from headgate.cli.program import CommandGroup
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, naming, reason_of
 
 if TYPE_CHECKING:
     from headgate.token import Key
@@ -143,7 +143,5 @@ def _read_keys(file: str) -> "tuple[Key, ...]":
             raise ConfigurationError(
                 f"{name}: {reason_of(error)}; create a key with: headgate keys new-token -o {name}"
             ) from None
-    try:
+    with naming(name):
         return read_keys(content)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{name}: {error}") from None

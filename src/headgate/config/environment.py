@@ -18,7 +18,7 @@ from headgate.config.key_types import is_list_of_tables, kind_at, takes_list, un
 from headgate.config.toml_reader import convert_document, read_text
 from headgate.config.tree import Configuration
 from headgate.config.validation import check_texts
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_if, naming
 
 _PREFIX: Final = "HEADGATE_"
 _FILE: Final = "_FILE"
@@ -46,10 +46,8 @@ def read_environment(
         if name not in keys and (base := name.removesuffix(_FILE)) in keys:
             fail_if(base in environ, f"{variable}: {base} is set too; set only one of them")
             name = base
-            try:
+            with naming(variable):
                 text = read_text(text, advice="name a readable file").rstrip("\r\n")
-            except ConfigurationError as error:
-                raise ConfigurationError(f"{variable}: {error}") from None
         if name in keys:
             found[keys[name]] = Setting(variable, _parse(keys[name], variable, text))
         elif not _OTHERS.fullmatch(variable):

@@ -21,16 +21,22 @@ _MISSING = re.compile(r"missing required field `([^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(.*?)`(?: - at|$)")
 
 
-def read_text(path: str | Path, *, advice: str) -> str:
-    """Read a file of UTF-8 text; raises `ConfigurationError` with the path, the reason and the `advice`."""
+def read_bytes(path: str | Path, *, advice: str, most: int = MAX_FILE_SIZE) -> bytes:
+    """Read a file, and one byte more than `most` of a longer one; raises `ConfigurationError` as `read_text` does."""
     try:
         with Path(path).open("rb") as file:
-            content = file.read(MAX_FILE_SIZE + 1)
+            return file.read(most + 1)
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
+        raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
+
+
+def read_text(path: str | Path, *, advice: str) -> str:
+    """Read a file of UTF-8 text; raises `ConfigurationError` with the path, the reason and the `advice`."""
+    content = read_bytes(path, advice=advice)
+    try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; expected a file in UTF-8") from None
-    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
-        raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
     if len(content) > MAX_FILE_SIZE:
         raise ConfigurationError(f"{path}: longer than {MAX_FILE_SIZE:,} bytes; {advice}")
     return text

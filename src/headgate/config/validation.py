@@ -14,7 +14,7 @@ from headgate.config.origin_section import check_origins
 from headgate.config.section import UNIX, Address, Format
 from headgate.config.toml_reader import convert_document
 from headgate.config.tree import Bus, Configuration, Gate, ListenerSection, Router, Sidecar
-from headgate.errors import ConfigurationError, fail_any, fail_if
+from headgate.errors import ConfigurationError, fail_any, fail_if, naming
 from headgate.http.conditions import as_tuple
 from headgate.limit import Domain
 
@@ -190,10 +190,8 @@ def _parser(kind: Any) -> Callable[[str], object] | None:
 
 
 def _check_text(path: str, parse: Callable[..., object], *text: str) -> None:
-    try:
+    with naming(path):
         parse(*text)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from None
 
 
 def _check_sidecar(sidecar: Sidecar) -> None:

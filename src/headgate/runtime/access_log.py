@@ -14,13 +14,13 @@ import re
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from headgate.config.toml_reader import read_bytes
 from headgate.config.tree import LogSection
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, fail_if, naming, reason_of
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway.meter import REFUSED, SERVED
 from headgate.origin.gateway.record import RequestRecord
@@ -308,12 +308,8 @@ def _open(path: str) -> int:
 
 
 def _read_key(file: str) -> bytes:
-    try:
-        key = Path(file).read_bytes().strip()
-    except OSError as error:
-        raise ConfigurationError(f"log.identifiers_key: {file!r}: {reason_of(error)}; name a readable file") from None
-    if not _MIN_KEY_SIZE <= len(key) <= _MAX_KEY_SIZE:
-        raise ConfigurationError(
-            f"log.identifiers_key: {file!r} has {len(key)} bytes; expected {_MIN_KEY_SIZE} to {_MAX_KEY_SIZE}"
-        )
+    with naming("log.identifiers_key"):
+        key = read_bytes(file, advice="name a readable file", most=_MAX_KEY_SIZE).strip()
+        is_valid = _MIN_KEY_SIZE <= len(key) <= _MAX_KEY_SIZE
+        fail_if(not is_valid, f"{file}: expected a key of {_MIN_KEY_SIZE} to {_MAX_KEY_SIZE} bytes")
     return key

@@ -6,12 +6,12 @@ Every server opens it with `start_admin`, and shows `admin_url` in its line befo
 import re
 import socket
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Address
+from headgate.config.toml_reader import read_bytes
 from headgate.config.tree import AdminSection
-from headgate.errors import ConfigurationError, fail_if, reason_of
+from headgate.errors import fail_if, naming
 from headgate.runtime.lifecycle import Server
 from headgate.runtime.listen import listen_error
 from headgate.runtime.log import log
@@ -75,13 +75,10 @@ def _control(server: Server, settings: AdminSection) -> "Control | None":
 
 def read_token(file: str) -> bytes:
     """Read the token that `headgate ctl` sends. Raises `ConfigurationError` for an invalid file."""
-    try:
-        with Path(file).open("rb") as opened:
-            token = opened.read(_MAX_TOKEN_SIZE + 1).strip()
-    except OSError as error:
-        raise ConfigurationError(f"admin.token: {file!r}: {reason_of(error)}; name a readable file") from None
-    is_valid = _MIN_TOKEN_SIZE <= len(token) <= _MAX_TOKEN_SIZE and re.fullmatch(rb"[!-~]+", token)
-    fail_if(not is_valid, f"admin.token: {file!r}: expected a token of 16 to 1024 printable ASCII characters")
+    with naming("admin.token"):
+        token = read_bytes(file, advice="name a readable file", most=_MAX_TOKEN_SIZE).strip()
+        is_valid = _MIN_TOKEN_SIZE <= len(token) <= _MAX_TOKEN_SIZE and re.fullmatch(rb"[!-~]+", token)
+        fail_if(not is_valid, f"{file}: expected a token of 16 to 1024 printable ASCII characters")
     return token
 
 

@@ -17,7 +17,6 @@ from headgate.runtime.listen import listen_error
 from headgate.runtime.log import log, write_line
 
 _CHECK_INTERVAL: Final = 1.0
-_DRAIN_TIMEOUT: Final = 30.0
 
 
 def run_bundle_server(path: str, *, listen: str, unpack: bool = False, profile: Profile = "strict") -> int:
@@ -62,13 +61,11 @@ class _BundleServer(Server):
 class _BundleProcess(Backend):
     """The gateway."""
 
+    drain_timeout = 30.0
+
     def __init__(self, gateway: Gateway, address: Address) -> None:
         self._gateway = gateway
         self._address = address
-
-    @property
-    def drain_timeout(self) -> float:
-        return _DRAIN_TIMEOUT
 
     async def start(self) -> None:
         try:

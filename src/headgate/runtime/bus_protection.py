@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.config.section import Address
 from headgate.config.tree import Bus, Router
-from headgate.errors import ConfigurationError, LinkError, fail_if
+from headgate.errors import LinkError, fail_if, naming
 from headgate.link.sockets import is_exposed, unprotected_error
 
 
@@ -26,10 +26,8 @@ def require_quota_protection(section: Bus) -> None:
     if section.rlqs_cert:
         from headgate.proxy.sockets import server_context  # of no use without this service
 
-        try:
+        with naming("master.rlqs_cert"):
             server_context(section.rlqs_cert, section.rlqs_key)  # gRPC would not say what is wrong
-        except ConfigurationError as error:
-            raise ConfigurationError(f"master.rlqs_cert: {error}") from None
     fail_if(
         not (section.insecure or section.rlqs_cert) and _is_quota_service_open(section),
         f"master.rlqs: {section.rlqs}: other machines can reach this address, and the quota service has no TLS: "

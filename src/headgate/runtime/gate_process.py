@@ -155,10 +155,7 @@ class GateProcess(Backend):
                 self._link.close()
             raise
         self._periodic: list[asyncio.Task[None]] = []
-
-    @property
-    def drain_timeout(self) -> float:
-        return self.tree.gate.drain + self.tree.gate.drain_delay
+        self.drain_timeout = tree.gate.drain + tree.gate.drain_delay
 
     async def start(self, before: Backend | None = None) -> None:
         """Start to accept clients; if it replaces another gate of one process, it continues what that has counted."""
@@ -287,6 +284,7 @@ class GateProcess(Backend):
                 self._link.set_domains(kept)  # so that the master sends the holds of the others
             self._link.set_domains(names)
         self.tree, self._composed, self.gatekeeper = tree, composed, gatekeeper
+        self.drain_timeout = tree.gate.drain + tree.gate.drain_delay
         configure_log(tree.log)
         self._bundles = bundles
         self._report_arrivals()  # the new counts begin at 0
@@ -484,10 +482,5 @@ def _both(first: Observe, second: Observe) -> Observe:
     return lambda record: (first(record), second(record))
 
 
-def run_gate_worker() -> int:
-    """Run one worker until its supervisor, or a SIGTERM, stops it; returns the exit code."""
-    return run_worker(Configure[GateConfiguration] | Query | Shutdown | AdvicePublication, GateProcess)
-
-
 if __name__ == "__main__":
-    sys.exit(run_gate_worker())
+    sys.exit(run_worker(Configure[GateConfiguration] | Query | Shutdown | AdvicePublication, GateProcess))

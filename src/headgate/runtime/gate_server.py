@@ -9,9 +9,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,7 +50,7 @@ from headgate.runtime.gate_overview import gate_overview
 from headgate.runtime.gate_process import GateConfiguration, GateProcess, freeze_objects
 from headgate.runtime.gatekeeping import GATEKEEPER_GROUPS
 from headgate.runtime.ipc import Configure, Ready, Reply, StartFailed
-from headgate.runtime.lifecycle import Backend, Server, cancel_tasks, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, cancel_tasks
 from headgate.runtime.listen import ListenerSockets, take_at
 from headgate.runtime.log import configure_log, log, log_counters, write_line
 from headgate.runtime.master_store import MasterStore
@@ -73,34 +72,22 @@ GATE_GROUPS: Final = (
 """The groups of counters of a gate without a store."""
 
 
-@dataclass(frozen=True)
-class GateOptions:
-    """What a gate needs in addition to its configuration."""
+class GateServer(Server):
+    """A gate in its life-cycle.
 
-    read: Callable[[], tuple[Configuration, str | None]]
-    """Reads the configuration, at the start and at each reload; also returns the name of its file, if there is one."""
-    demo: bool = False
-    """Whether to start a sample origin, and to print what to try."""
-    require_admin: bool = False
-    """Whether an admin address that is in use is an error although it is the default one."""
-
-
-def run_gate(options: GateOptions) -> int:
-    """Run a gate until a signal stops it; returns the exit code."""
-    tree, file = options.read()
-    return run_server(_GateServer(options, tree, file), loop=tree.gate.loop)
-
-
-class _GateServer(Server):
-    """A gate in its life-cycle."""
+    `demo` starts a sample origin, and prints what to try. With `require_admin`, an admin address that is in use is an
+    error although it is the default one.
+    """
 
     kind = "gate"
 
-    def __init__(self, options: GateOptions, tree: Configuration, file: str | None = None) -> None:
+    def __init__(self, read: ReadConfiguration, *, demo: bool = False, require_admin: bool = False) -> None:
         super().__init__()
-        self._file = file
-        self._options = options
-        self._tree = tree
+        self._read = read
+        self._demo = demo
+        self._require_admin = require_admin
+        self._tree, self._file = read()
+        self.loop = self._tree.gate.loop
         self._reloading = asyncio.Lock()
         self._listeners: ListenerSockets
         self._admin: AsgiServer | None = None
@@ -114,7 +101,7 @@ class _GateServer(Server):
 
     async def start(self) -> None:
         configure_log(self._tree.log)
-        if self._options.demo:
+        if self._demo:
             from headgate.runtime.demo_origin import DemoOrigin
 
             origin = DemoOrigin()
@@ -186,7 +173,7 @@ class _GateServer(Server):
         try:
             return await start_admin(self, tree.gate.admin, tree.admin, sock=sock)
         except ConfigurationError:
-            if self._options.require_admin or tree.gate.admin != Configuration().gate.admin:
+            if self._require_admin or tree.gate.admin != Configuration().gate.admin:
                 raise
             return None
 
@@ -277,7 +264,7 @@ class _GateServer(Server):
         gate = self._tree.gate
         origins = ",".join(origin.url for origin in self._tree.origins)
         url, *others = [one.url(tls=self._tree.listeners[one.listener].tls) for one in self._listeners.endpoints]
-        if self._options.demo:
+        if self._demo:
             from headgate.runtime.demo_origin import demo_banner
 
             print(demo_banner(url, admin_url(self), origins), flush=True)  # noqa: T201  # for people, on stdout
@@ -293,7 +280,7 @@ class _GateServer(Server):
         write_line(f"ready {url}")
 
     async def reload(self) -> None:
-        tree, file = self._options.read()
+        tree, file = self._read()
         tree = self._with_demo_origin(tree)
         changes = domain_changes(self._tree.domain, tree.domain)
         rest = restart_note(self._tree, tree, ("gate.loop",))
@@ -381,6 +368,7 @@ class GateWorkers(Backend):
         self._supervisor = Supervisor(self, tree.gate.workers, loop=tree.gate.loop, descriptors=inherited)
         self._advice_loop = make_loop(tree, None, workers=tree.gate.workers, log=log)
         self._advising: asyncio.Task[None] | None = None
+        self.drain_timeout = tree.gate.drain + tree.gate.drain_delay
         self._link: MasterLink | None = None
         self.store = MasterStore(
             tree.master.store if tree.gate.master == "embedded" else "memory",
@@ -388,11 +376,6 @@ class GateWorkers(Backend):
         )
         self.snapshots = Snapshots(configuration.snapshot, tree.master.snapshot_interval, log, key="limit.snapshot")
         """The snapshots of the master."""
-
-    @property
-    def drain_timeout(self) -> float:
-        gate = self._configuration.tree.gate
-        return gate.drain + gate.drain_delay
 
     async def start(self, before: Backend | None = None) -> None:  # noqa: ARG002  # its histories are in the snapshot
         folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="headgate-")))
@@ -456,6 +439,7 @@ class GateWorkers(Backend):
         await asyncio.to_thread(check_composition, tree)
         await asyncio.to_thread(check_access_log, tree.log)
         self._configuration = replace(self._configuration, tree=tree)
+        self.drain_timeout = tree.gate.drain + tree.gate.drain_delay
         if self._link is not None:
             master = self._new_master(tree)
             master.adopt(self._link.master, now=time.time())

@@ -70,10 +70,8 @@ _UNREADY: Final = {
 class Backend:
     """One backend, driven by a `Server`. The defaults are those of a backend that has nothing to do."""
 
-    @property
-    def drain_timeout(self) -> float:
-        """Seconds that requests in progress may take after a stop."""
-        return 0.0
+    drain_timeout = 0.0
+    """Seconds that requests in progress may take after a stop."""
 
     async def start(self) -> None:
         """Start to accept clients. Raises `ConfigurationError` if that is not possible."""
@@ -121,6 +119,8 @@ class Server:
 
     kind = "server"
     """Which dashboard it has."""
+    loop: Loop = "auto"
+    """The event loop that it runs in."""
 
     def __init__(self) -> None:
         self.backend = Backend()
@@ -381,7 +381,7 @@ async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*running, return_exceptions=True)
 
 
-def run_server(server: Server, *, loop: Loop = "auto") -> int:
+def run_server(server: Server) -> int:
     """Run a server until a signal stops it; returns the exit code.
 
     SIGTERM and SIGINT stop it after a drain, a second one at once; SIGHUP reloads its configuration. A service manager
@@ -408,7 +408,7 @@ def run_server(server: Server, *, loop: Loop = "auto") -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return 0
 
-    return run_event_loop(main, loop=loop)
+    return run_event_loop(main, loop=server.loop)
 
 
 def run_event_loop(main: Callable[[], Coroutine[Any, Any, int]], *, loop: Loop = "auto") -> int:

@@ -36,7 +36,7 @@ from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings, require_quota_protection
 from headgate.runtime.control import master_control
 from headgate.runtime.gatekeeping import describe_domain
-from headgate.runtime.lifecycle import ReadConfiguration, Server, run_server
+from headgate.runtime.lifecycle import ReadConfiguration, Server
 from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.master_store import MasterStore
 from headgate.runtime.snapshot import SnapshotCounters, Snapshots
@@ -63,13 +63,11 @@ _RESTART_KEYS: Final = (
 """Keys that only a restart can change."""
 
 
-def run_master(read: ReadConfiguration, *, as_json: bool) -> int:
-    """Run a master until a signal stops it, with a line of counts each second if `as_json`; returns the exit code."""
-    return run_server(MasterServer(read, as_json=as_json))
-
-
 class MasterServer(Server):
-    """A master in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves."""
+    """A master in its life-cycle. It has nothing to drain: gatekeepers reconnect by themselves.
+
+    With `as_json`, it prints a line of counts each second.
+    """
 
     kind = "master"
 

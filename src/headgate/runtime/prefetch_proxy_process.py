@@ -24,8 +24,9 @@ from headgate.advice import AgentIdentity
 from headgate.advice.identity import EVERY_AGENT, PREFETCH_PROXY
 from headgate.config import Address
 from headgate.config.proxy_section import Proxy
+from headgate.config.toml_reader import read_bytes
 from headgate.config.tree import LogSection
-from headgate.errors import ConfigurationError, MissingExtra, fail_if, reason_of
+from headgate.errors import MissingExtra, fail_if, naming
 from headgate.fetch.destinations import AddressRules, parse_network
 from headgate.fetch.fetcher import tls_context
 from headgate.limit import Rule
@@ -100,31 +101,18 @@ def read_token_keys(proxy: Proxy) -> tuple[Key, ...]:
     """Read the keys of tokens; none where no token is required."""
     keys: list[Key] = []
     for file in proxy.token_keys:
-        content = _read(file, MAX_KEY_FILE_SIZE)
-        try:
+        content = read_bytes(file, advice="name a readable file", most=MAX_KEY_FILE_SIZE)
+        with naming(file):
             keys += read_keys(content)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{file}: {error}") from None
     if keys:
         Checker(keys)  # files that are each valid may contradict one another
     return tuple(keys)
 
 
-def _read(file: str, most: int) -> bytes:
-    """Read a file, and one byte more than `most` of a longer one."""
-    try:
-        with Path(file).open("rb") as opened:
-            return opened.read(most + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {reason_of(error)}; name a readable file") from None
-
-
 def _parse(name: str, parse: Callable[..., _Made], *given: Any, **named: Any) -> _Made:
     """Parse the value of a key; raises `ConfigurationError` that names the key."""
-    try:
+    with naming(f"proxy.{name}"):
         return parse(*given, **named)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"proxy.{name}: {error}") from None
 
 
 _VALID_DAYS: Final = 30
@@ -227,6 +215,7 @@ class ProxyProcess(Backend):
         settings = configuration.settings
         configure_log(configuration.log)
         self._configuration = configuration
+        self.drain_timeout = settings.drain
         self._closing = ExitStack()
         self._cut = 0
         # Kept to the end of the process: decisions that are cancelled at the end release their slots later.
@@ -252,10 +241,6 @@ class ProxyProcess(Backend):
             connections=settings.max_connections,
             client_connections=settings.client_connections,
         )
-
-    @property
-    def drain_timeout(self) -> float:
-        return self._configuration.settings.drain
 
     async def start(self) -> None:
         tls = self._new_context()
@@ -314,11 +299,6 @@ def log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     log(f"internal error: {context.get('message')}: {context.get('exception')!r}")
 
 
-def main() -> int:
-    """Run a proxy until its supervisor, or a SIGTERM, stops it."""
-    return run_worker(FromSupervisor, _ProxyWorker)
-
-
 class _ProxyWorker(ProxyProcess):
     """One proxy of several, which gets advice from the supervisor."""
 
@@ -335,4 +315,4 @@ class _ProxyWorker(ProxyProcess):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_worker(FromSupervisor, _ProxyWorker))

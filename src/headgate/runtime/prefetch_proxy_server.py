@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 
 from headgate.advice.decision import Advice
 from headgate.advice.parser import result_to_json
-from headgate.config import Address, Configuration
+from headgate.config import Address
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
 from headgate.config.tree import restart_note
@@ -34,7 +34,7 @@ from headgate.proxy.log import TrafficSummary
 from headgate.proxy.refusal import REFUSALS
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.ipc import Configure
-from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, cancel_tasks, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, cancel_tasks
 from headgate.runtime.listen import reserve_addresses
 from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.prefetch_proxy_process import (
@@ -117,16 +117,13 @@ class ProxyWorkers(Backend):
     def __init__(self, configuration: ProxyConfiguration, advice: AdviceService) -> None:
         settings = configuration.settings
         self._configuration = configuration
+        self.drain_timeout = settings.drain
         self._advice = advice
         self._ended = self.initial_state
         self._slots = TunnelSlots(settings.max_tunnels, configuration.slots)
         inherited = [one for one in (configuration.slots, configuration.tokens) if one is not None]
         self._supervisor = Supervisor(self, settings.workers, loop=settings.loop, descriptors=inherited)
         self._replies: set[asyncio.Task[None]] = set()
-
-    @property
-    def drain_timeout(self) -> float:
-        return self._configuration.settings.drain
 
     async def start(self) -> None:
         await self._supervisor.start()
@@ -190,22 +187,17 @@ _RESTART_KEYS: Final = (*(f"proxy.{name}" for name in Proxy.__struct_fields__), 
 _RELOADED: Final = "the certificate and the token keys read again"
 
 
-def run_proxy(read: ReadConfiguration) -> int:
-    """Run a prefetch proxy until a signal stops it; returns the exit code."""
-    tree, _ = read()
-    return run_server(_ProxyServer(read, tree), loop=tree.proxy.loop)
-
-
-class _ProxyServer(Server):
+class ProxyServer(Server):
     """A prefetch proxy in its life-cycle."""
 
     kind = "proxy"
 
-    def __init__(self, read: ReadConfiguration, tree: Configuration) -> None:
+    def __init__(self, read: ReadConfiguration) -> None:
         super().__init__()
         self._read = read
-        self._tree = tree
-        settings = self._settings = tree.proxy
+        self._tree, _ = read()
+        settings = self._settings = self._tree.proxy
+        self.loop = settings.loop
         self._address = Address.parse(settings.listen)
         self._counts = Counts()
         self._summary = TrafficSummary(now=time.time())

@@ -20,7 +20,7 @@ from headgate.observe.feed import MAX_ROWS, Minute, Sample
 from headgate.observe.state import identifier_text
 from headgate.runtime.admin import admin_url, start_admin
 from headgate.runtime.bus_protection import bus_address, bus_warnings
-from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server
 from headgate.runtime.log import LogCounters, configure_log, log, log_counters, write_line
 from headgate.runtime.master_reports import MasterReports
 
@@ -29,11 +29,6 @@ ROUTER_GROUPS: Final = (("router", RouterCounters), ("log", LogCounters))
 _RELOADED_KEYS: Final = frozenset({"curve_allow", "master"})
 _RESTART_KEYS: Final = tuple(f"router.{name}" for name in Router.__struct_fields__ if name not in _RELOADED_KEYS)
 """Keys that only a restart can change."""
-
-
-def run_router(read: ReadConfiguration) -> int:
-    """Run a router until a signal stops it; returns the exit code."""
-    return run_server(RouterServer(read))
 
 
 class _RouterBackend(Backend):

@@ -33,7 +33,7 @@ from headgate.runtime.gatekeeping import (
     report_short_holds,
     wait_for_masters,
 )
-from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server, run_server
+from headgate.runtime.lifecycle import Backend, ReadConfiguration, Server
 from headgate.runtime.log import configure_log, log, write_line
 from headgate.runtime.master_reports import MasterReports
 
@@ -43,11 +43,6 @@ _PLANES: Final = {"nginx_lua": "NginxLua", "auth_request": "AuthRequest", "hapro
 """The classes of the data planes by the keys of their sockets, which are also the names of their modules."""
 _RESTART_KEYS: Final = tuple(f"sidecar.{name}" for name in ("master", "curve_key", "curve_server", "shard", "admin"))
 """Keys that only a restart can change."""
-
-
-def run_sidecar(read: ReadConfiguration) -> int:
-    """Run a sidecar until a signal stops it; returns the exit code."""
-    return run_server(SidecarServer(read))
 
 
 class Composition(NamedTuple):
@@ -124,7 +119,7 @@ class SidecarServer(Server):
             log=log,
         )
         self.closing.callback(link.close)
-        backend = self.backend = self._backend = SidecarBackend(self._compose(self._tree), link)
+        backend = self.backend = self._backend = SidecarBackend(compose(self._tree, link, log), link)
         self.closing.push_async_callback(backend.close)
         await start_admin(self, settings.admin, self._tree.admin)
         link.start(asyncio.get_running_loop())
@@ -159,20 +154,17 @@ class SidecarServer(Server):
 
     async def _replace(self, tree: Configuration) -> None:
         """Put another configuration in force; raises `ConfigurationError`, and changes nothing, if it is invalid."""
-        composed = self._compose(tree)
+        composed = compose(tree, self._link, log)
         try:
             await self._backend.replace(composed)
         except ConfigurationError as error:
             try:
-                await self._backend.replace(self._compose(self._tree))
+                await self._backend.replace(compose(self._tree, self._link, log))
             except ConfigurationError:
                 self.fail(error)
             raise
         self._link.set_domains(tree.sidecar.domains)
         self._tree = tree
-
-    def _compose(self, tree: Configuration) -> Composition:
-        return compose(tree, self._link, log)
 
     def _short_limit(self) -> float | None:
         """Return `sidecar.max_hold` if it has shortened a hold, otherwise None."""

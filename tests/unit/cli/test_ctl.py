@@ -17,7 +17,7 @@ import pytest
         (("drain", "now"), "drain takes no argument"),
         (("nothing",), "'nothing' is not one of"),
         (("holds", "--admin", "nowhere"), "invalid address"),
-        (("holds", "--token", "/nonexistent/token"), "admin.token: '/nonexistent/token'"),
+        (("holds", "--token", "/nonexistent/token"), "admin.token: /nonexistent/token"),
     ],
 )
 def test_wrong_use(headgate, words, message):

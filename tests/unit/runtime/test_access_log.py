@@ -238,8 +238,8 @@ def test_a_full_disk_drops_lines_and_says_so_once_and_again_when_there_is_space(
         ({"access": "/nowhere/access.log"}, "log.access: '/nowhere/access.log': No such file or directory"),
         ({"access": "/"}, "log.access: '/': Is a directory"),
         ({"access": "FIFO"}, "No such device"),
-        ({"access": "-", "identifiers": "hashed", "identifiers_key": "/nowhere"}, "log.identifiers_key: '/nowhere'"),
-        ({"access": "-", "identifiers": "hashed", "identifiers_key": "/dev/null"}, "has 0 bytes; expected 16 to 64"),
+        ({"access": "-", "identifiers": "hashed", "identifiers_key": "/nowhere"}, "log.identifiers_key: /nowhere"),
+        ({"access": "-", "identifiers": "hashed", "identifiers_key": "/dev/null"}, "expected a key of 16 to 64 bytes"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, settings: dict[str, str], message: str) -> None:

@@ -31,7 +31,7 @@ def run(settings: Proxy) -> list[str]:
     """Run a proxy; return the messages that it logged."""
     tree = Configuration(proxy=settings)
     try:
-        return serving.run(lambda: module._ProxyServer(lambda: (tree, None), tree))
+        return serving.run(lambda: module.ProxyServer(lambda: (tree, None)))
     finally:
         gc.unfreeze()
 

@@ -12,16 +12,16 @@ from headgate.errors import ConfigurationError
 from headgate.link.curve import new_key_pair
 from headgate.observe import DomainState, GateState
 from headgate.runtime import gate_server as module
-from headgate.runtime.gate_server import GateOptions, GateWorkers
+from headgate.runtime.gate_server import GateServer, GateWorkers
 from tests.unit.runtime import serving
 from tests.unit.runtime.gate.test_process import configuration, record_threads, tree
 from tests.unit.runtime.serving import reload
 
 
 def options(*trees, **more):
-    """Options whose configurations are these, one for each time it is read; the last one is read again."""
+    """Return what makes a gate with these configurations, one for each time it is read; the last is read again."""
     left = list(trees)
-    return GateOptions(lambda: (left.pop(0) if len(left) > 1 else left[0], "gate.toml"), **more)
+    return lambda: GateServer(lambda: (left.pop(0) if len(left) > 1 else left[0], "gate.toml"), **more)
 
 
 def configured(*, admin="", **keys):
@@ -32,7 +32,7 @@ def configured(*, admin="", **keys):
 def run(given, steps=None):
     """Run a gate; return the messages that it logged."""
     try:
-        return serving.run(lambda: module._GateServer(given, given.read()[0]), steps)
+        return serving.run(given, steps)
     finally:
         gc.unfreeze()
 
@@ -81,7 +81,7 @@ def test_reload_names_the_file_and_the_keys_that_replace_the_gate_or_need_a_rest
     assert messages[2:] == ["headgate: gate.toml read again; a restart is needed for gate.loop"] * 2
     messages = run(options(configured(), configured(watch_files=True)), reload)
     assert messages[-1].endswith("read again; a new gate in this process has taken over, because of gate.watch_files")
-    messages = run(GateOptions(lambda: (configured(), None)), reload)
+    messages = run(lambda: GateServer(lambda: (configured(), None)), reload)
     assert messages[-1] == "headgate: nothing to reload: started without a configuration file"
 
 
