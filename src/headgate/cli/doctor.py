@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import click
 import msgspec
@@ -27,7 +26,7 @@ from headgate.cli.output import exit_with_failure, format_count, print_json, pri
 from headgate.cli.params import ADDRESS
 from headgate.cli.program import installed
 from headgate.config import Address, Configuration
-from headgate.config.key_types import unwrap
+from headgate.config.key_types import is_list_of_tables, unwrap
 from headgate.config.section import UNIX, Format
 from headgate.errors import ConfigurationError, reason_of
 from headgate.http.conditions import as_tuple
@@ -79,8 +78,11 @@ def doctor(*, as_json: bool, admins: tuple[str, ...], file: str | None) -> None:
     headgate doctor
     headgate doctor --config /etc/headgate/headgate.toml --admin 10.0.0.5:10091
     """
-    found = [one._replace(text=_redact(one.text), advice=_redact(one.advice)) for one in _examine(file, admins)]
-    found = list(dict.fromkeys(found))
+    found = list(
+        dict.fromkeys(
+            one._replace(text=_redact(one.text), advice=_redact(one.advice)) for one in _examine(file, admins)
+        )
+    )
     counts = {status: sum(one.status == status for one in found) for status in ("failed", "warning")}
     if as_json:
         print_json({"findings": [one._asdict() for one in found], **counts})
@@ -141,12 +143,9 @@ def _clock() -> Findings:
     source = _CLOCK_SOURCE.read_text().strip() if _CLOCK_SOURCE.is_file() else "unknown"
     clock = time.get_clock_info("monotonic")
     text = f"{clock.implementation}, resolution {clock.resolution:g} s, source {source}"
-    if source in _SLOW_CLOCKS:
-        yield Finding(
-            "clock", "warning", text, "each read is slow; use tsc or the clock of the hypervisor as the source"
-        )
-    else:
-        yield Finding("clock", "ok", text)
+    is_slow = source in _SLOW_CLOCKS
+    advice = "each read is slow; use tsc or the clock of the hypervisor as the source" if is_slow else ""
+    yield Finding("clock", "warning" if is_slow else "ok", text, advice)
 
 
 def _limits(tree: Configuration) -> Findings:
@@ -171,7 +170,7 @@ def _ports(tree: Configuration) -> Findings:
         for key, text in addresses:
             if text.startswith(UNIX):
                 folder = Path(text.removeprefix(UNIX)).absolute().parent
-                yield from _writable(key, folder, f"the socket {text}")
+                yield _writable(key, folder, f"the socket {text}")
             else:
                 yield _port(key, Address.parse(text), name if is_running else "")
 
@@ -268,44 +267,42 @@ def _masters(tree: Configuration) -> Findings:
                 yield Finding(key, "ok", f"{address} accepts connections")
 
 
-def _files(tree: Configuration) -> Findings:
-    """Check that secret files are for few eyes, all named files are readable, and logs are writable."""
-    for path, name in _named_files(tree, ""):
-        try:
-            with Path(name).open("rb") as opened:
-                mode = os.fstat(opened.fileno()).st_mode
-        except OSError as error:
-            advice = f"name a file in {path} that the user of the server can read"
-            yield Finding(path, "failed", f"{name}: {reason_of(error)}", advice)
-            continue
-        is_open = path.endswith(_SECRET_FILES) and mode & 0o006
-        text = f"{name}: every user of this machine can read this secret" if is_open else f"{name} is readable"
-        yield Finding(path, "warning" if is_open else "ok", text, f"use: chmod 600 {name}" if is_open else "")
-    for path in _WRITTEN:
-        if (name := attrgetter(path)(tree)) not in {"", "-", "auto"}:
-            target = Path(name).absolute()
-            yield from _writable(path, target if target.exists() else target.parent, name)
-
-
-def _writable(path: str, target: Path, name: str) -> Findings:
-    if os.access(target, os.W_OK):
-        yield Finding(path, "ok", f"{name} can be written")
-    else:
-        advice = f"let the user of the server write to {target}, or change {path}"
-        yield Finding(path, "failed", f"{name} cannot be written", advice)
-
-
-def _named_files(table: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield each file that the tree names, with its key."""
+def _files(table: Any, path: str = "") -> Findings:
+    """Check that secret files are for few eyes, all files that the tree names are readable, and logs are writable."""
     for field in msgspec.structs.fields(table):
-        value, where = getattr(table, field.name), f"{path}.{field.name}" if path else field.name
-        kind, extras = unwrap(field.type)
-        if get_origin(kind) is tuple:
-            extras = unwrap(get_args(kind)[0])[1]
+        value, where = getattr(table, field.name), f"{path}{field.encode_name}"
+        kind, _ = unwrap(field.type)
         if isinstance(value, msgspec.Struct):
-            yield from _named_files(value, where)
-        elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
+            yield from _files(value, f"{where}.")
+        elif is_list_of_tables(kind):
             for index, member in enumerate(value):
-                yield from _named_files(member, f"{where}[{index}]")
-        elif "FILE" in {extra.metavar for extra in extras if isinstance(extra, Format)} and where not in _WRITTEN:
-            yield from ((where, name) for name in as_tuple(value) if name)
+                yield from _files(member, f"{where}[{index}].")
+        elif "FILE" in [
+            one.metavar for part in (field.type, *get_args(kind)) for one in unwrap(part)[1] if isinstance(one, Format)
+        ]:
+            for name in as_tuple(value):
+                target = Path(name).absolute()
+                if where in _WRITTEN and name not in {"", "-", "auto"}:
+                    yield _writable(where, target if target.exists() else target.parent, name)
+                elif where not in _WRITTEN and name:
+                    yield _readable(where, name)
+
+
+def _readable(path: str, name: str) -> Finding:
+    try:
+        with Path(name).open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+    except OSError as error:
+        advice = f"name a file in {path} that the user of the server can read"
+        return Finding(path, "failed", f"{name}: {reason_of(error)}", advice)
+    if path.endswith(_SECRET_FILES) and mode & 0o006:
+        text = f"{name}: every user of this machine can read this secret"
+        return Finding(path, "warning", text, f"use: chmod 600 {name}")
+    return Finding(path, "ok", f"{name} is readable")
+
+
+def _writable(path: str, target: Path, name: str) -> Finding:
+    if os.access(target, os.W_OK):
+        return Finding(path, "ok", f"{name} can be written")
+    advice = f"let the user of the server write to {target}, or change {path}"
+    return Finding(path, "failed", f"{name} cannot be written", advice)

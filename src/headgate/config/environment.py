@@ -7,16 +7,13 @@ variables. The environment is an argument: this file does not read it.
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_origin
 
-import msgspec
-
-from headgate.config.key_types import is_list_of_tables, kind_at, takes_list, unwrap
+from headgate.config.key_types import kind_at, tables, takes_list, unwrap
 from headgate.config.toml_reader import convert_document, read_text
-from headgate.config.tree import Configuration
 from headgate.config.validation import check_texts
 from headgate.errors import ConfigurationError, fail_if, naming
 
@@ -61,16 +58,15 @@ def read_environment(
 @cache
 def variables() -> dict[str, str]:
     """Return the paths of all keys that have a variable, by its name."""
-    return {_PREFIX + path.replace(".", "_").upper(): path for path in _paths(Configuration, "")}
-
-
-def _paths(table: Any, prefix: str) -> Iterator[str]:
-    for field in msgspec.structs.fields(table):
-        path = prefix + field.name
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            yield from _paths(field.type, f"{path}.")
-        elif not is_list_of_tables(field.type):
-            yield path
+    headings = dict(tables())
+    paths = (
+        f"{heading.strip('[]')}.{name}"
+        for heading, kind in headings.items()
+        if not heading.startswith("[[")
+        for name in kind.__struct_encode_fields__
+    )
+    keys = [path for path in paths if headings.keys().isdisjoint((f"[{path}]", f"[[{path}]]"))]
+    return {_PREFIX + path.replace(".", "_").upper(): path for path in keys}
 
 
 def _parse(path: str, variable: str, text: str) -> Any:

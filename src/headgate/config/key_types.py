@@ -1,6 +1,7 @@
 """The keys of the configuration and their types: found by path, taken apart, and described for errors."""
 
 import re
+from collections.abc import Iterator
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -43,6 +44,17 @@ def find_key(path: str) -> tuple[type[ConfigSection], msgspec.structs.FieldInfo]
     table = kind_at(parent)
     table = get_args(table)[0] if is_list_of_tables(table) else table
     return table, next(key for key in msgspec.structs.fields(table) if key.name == name)
+
+
+def tables(kind: Any = Configuration, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the headings of the tables, such as [gate.tls] and [[domain]], and their types; none inside a list."""
+    for field in msgspec.structs.fields(kind):
+        path = prefix + field.encode_name
+        if is_list_of_tables(field.type):
+            yield f"[[{path}]]", get_args(field.type)[0]
+        elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield f"[{path}]", field.type
+            yield from tables(field.type, f"{path}.")
 
 
 def unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -5,11 +5,11 @@ import re
 import tomllib
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
-from headgate.config.key_types import describe, is_list_of_tables, kind_at, value_at
+from headgate.config.key_types import describe, is_list_of_tables, kind_at, tables, value_at
 from headgate.config.tree import Configuration
 from headgate.errors import ConfigurationError, reason_of
 
@@ -96,25 +96,18 @@ def _describe_value(value: Any) -> str:
 
 def _place_of(key: str, path: str) -> str:
     """Return where an unknown key of the table at `path` may belong: below other headings, or as the nearest one."""
-    if headings := _headings(key):
+    places = [(heading, name) for heading, kind in tables() for name in kind.__struct_encode_fields__]
+    if headings := [heading for heading, name in places if name == key]:
         return f"it belongs under {' or '.join(headings)}"
-    valid = list(kind_at(path).__struct_encode_fields__)
     word = key.lower().replace("-", "_")
+    table = re.sub(r"\[.*?\]", "", path)
+    others = {
+        f"{heading.strip('[]')}_{name}".replace(".", "_"): f"{heading} {name}"
+        for heading, name in places
+        if heading.strip("[]") != table
+    }
+    if inner := difflib.get_close_matches(f"{table}_{word}".replace(".", "_"), others, n=1, cutoff=0.9):
+        return f"did you mean {others[inner[0]]}?"  # such as [gate.tls] cert for gate.tls_cert
+    valid = list(kind_at(path).__struct_encode_fields__)
     near = [name for name in valid if name.startswith(word)] or difflib.get_close_matches(word, valid, n=1, cutoff=0.65)
     return f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(valid)}"
-
-
-def _headings(key: str) -> list[str]:
-    """Return the headings of the tables that have a key of this name, as written in TOML."""
-    found = []
-    for section in msgspec.structs.fields(Configuration):
-        is_list = is_list_of_tables(section.type)
-        kind = get_args(section.type)[0] if is_list else section.type
-        if key in {field.encode_name for field in msgspec.structs.fields(kind)}:
-            found.append(f"[[{section.name}]]" if is_list else f"[{section.name}]")
-        found += [
-            f"[[{section.name}.{inner.name}]]"
-            for inner in msgspec.structs.fields(kind)
-            if is_list_of_tables(inner.type) and key in get_args(inner.type)[0].__struct_fields__
-        ]
-    return found

@@ -33,10 +33,8 @@ def server():
         body = b"alive\n"
 
         def do_GET(self):
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nServer: test\x1b\r\n")
-            self.wfile.write(
-                b"Date: %s\r\n\r\n%s" % (formatdate(time.time() + self.ahead, usegmt=True).encode(), self.body)
-            )
+            date = formatdate(time.time() + self.ahead, usegmt=True).encode()
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nServer: test\x1b\r\nDate: %s\r\n\r\n%s" % (date, self.body))
 
         def log_message(self, *_):
             pass

@@ -73,6 +73,9 @@ def test_an_empty_file_has_all_defaults():
         ('[[advice]]\nuser_agent = "a"\nfractoin = 1', "advice[0].fractoin", "'fraction'"),
         ("[zzzzzz]", "zzzzzz", "gate, listener, tls, origin, limit, domain"),
         ('[gate]\nrules = ["1/s"]', "gate.rules", "it belongs under [[domain]]"),
+        ('[gate]\ntls_cert = "a"', "gate.tls_cert", "did you mean [gate.tls] cert?"),
+        ("[limit]\nconcurrency-maxx = 1", "limit.concurrency-maxx", "did you mean [limit.concurrency] max?"),
+        ('[gate]\ncert = "a"', "gate.cert", "it belongs under [gate.tls] or [[tls]] or [[origin]] or [proxy]"),
         ("[master]\nworkers = 2", "master.workers", "it belongs under [gate] or [proxy]"),
     ],
 )
