@@ -27,7 +27,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from headgate.errors import ConfigurationError, HeadgateError
-from headgate.observe.feed import Feed
+from headgate.observe.feed import Feed, Overviewed
 from headgate.observe.state import ServerState, process_metrics, server_metrics
 
 _State = TypeVar("_State")
@@ -84,20 +84,14 @@ class Control(NamedTuple):
     """Reads the token that a request must have; None: it must come from this machine."""
 
 
-class AdminSource(Protocol[_State]):
+class AdminSource(Overviewed, Protocol[_State]):
     """What is administered: a server."""
-
-    def unready(self) -> str:
-        """Return why no client is accepted; empty when they are."""
 
     async def state(self, *, whole: bool) -> _State:
         """Return the state; the parts that take long, and that no metric needs, only with `whole`."""
 
     def metrics(self, state: _State) -> Iterable[Metric]:
         """Make the metrics of a state."""
-
-    def server_state(self) -> ServerState:
-        """Return what every server has besides its state."""
 
     def to_json(self, state: _State) -> object:
         """Return what /api/state shows of a state."""
@@ -176,8 +170,10 @@ class AdminApplication(Generic[_State]):
             self._log(f"internal error in the admin listener: {error!r}")
             answer = Answer("internal error\n", HTTPStatus.INTERNAL_SERVER_ERROR)
         content = answer.content.encode() if isinstance(answer.content, str) else answer.content
-        more = [(b"content-type", answer.media_type.encode())]
-        more.append((b"date", formatdate(usegmt=True).encode()))  # `headgate doctor` compares clocks
+        more = [
+            (b"content-type", answer.media_type.encode()),
+            (b"date", formatdate(usegmt=True).encode()),  # `headgate doctor` compares clocks
+        ]
         if answer.events is None:
             more.append((b"content-length", b"%d" % len(content)))
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
@@ -192,7 +188,7 @@ class AdminApplication(Generic[_State]):
         self, event: bytes, events: "asyncio.Queue[bytes]", scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send events until the client is gone, or too slow; each that it takes extends the time of its connection."""
-        watching = asyncio.ensure_future(_disconnected(receive, events))
+        watching = asyncio.ensure_future(self._end(receive, events))
         try:
             while event:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
@@ -200,17 +196,20 @@ class AdminApplication(Generic[_State]):
                 event = await events.get()
             await send({"type": "http.response.body"})
         finally:
-            self._feed.viewers.discard(events)
+            self._feed.viewers.pop(events, None)
             watching.cancel()
+
+    async def _end(self, receive: Receive, events: "asyncio.Queue[bytes]") -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._feed.viewers.end(events)
 
     async def _file(self, scope: Scope) -> Answer:
         file = self._files[scope["path"]]
         return Answer(file.read_bytes(), media_type=_TYPES[file.suffix])
 
     async def _events(self, scope: Scope) -> Answer:
-        queue = self._feed.viewers.join() if scope["method"] == "GET" else None
-        if queue is None:
-            return Answer("too many dashboards are open\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        queue = self._feed.viewers.join(scope["client"][0]) if scope["method"] == "GET" else None
         acts = "off" if self._control is None else "no token" if self._control.token is None else "token"
         return Answer(self._feed.history(acts), media_type="text/event-stream", events=queue)
 
@@ -297,15 +296,6 @@ class AdminApplication(Generic[_State]):
         with suppress(ValueError):
             return ipaddress.ip_address(host.strip("[]")).is_loopback or host in self._hosts
         return f".{host}".endswith(".localhost") or host in self._hosts
-
-
-async def _disconnected(receive: Receive, events: "asyncio.Queue[bytes]") -> None:
-    """End a stream when its client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    while not events.empty():
-        events.get_nowait()
-    events.put_nowait(b"")
 
 
 def _is_same_origin(scope: Scope, headers: dict[bytes, str]) -> bool:

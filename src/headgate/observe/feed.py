@@ -16,7 +16,7 @@ row before (a list for a histogram: the number of values up to each bound, the l
 import asyncio
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from heapq import nlargest
 from operator import add, sub
@@ -77,24 +77,32 @@ class Overviewed(Protocol):
         """Return what else is shown now, as JSON; of tables only the rows of `minute`."""
 
 
-class Viewers(set["asyncio.Queue[bytes]"]):
-    """The queues of those that watch. One that is full is closed: it ends with an empty event."""
+class Viewers(dict["asyncio.Queue[bytes]", str]):
+    """The queues of those that watch, and their addresses, the oldest first. A stream ends with an empty event."""
 
-    def join(self) -> "asyncio.Queue[bytes] | None":
-        """Return a new queue; None if there are too many."""
+    def join(self, address: str) -> "asyncio.Queue[bytes]":
+        """Return a new queue. If there are too many, it replaces the oldest of the address that has most."""
         if len(self) >= _MAX_VIEWERS:
-            return None
+            streams = Counter(self.values())
+            self.end(max(self, key=lambda queue: streams[self[queue]]))
         queue = asyncio.Queue[bytes](_MAX_QUEUED)
-        self.add(queue)
+        self[queue] = address
         return queue
 
     def send(self, event: bytes) -> None:
-        """Queue an event for all."""
+        """Queue an event for all; end those whose queue is full."""
         for queue in list(self):
             if queue.full():
-                self.discard(queue)
-                queue.get_nowait()
-            queue.put_nowait(event if queue in self else b"")
+                self.end(queue)
+            else:
+                queue.put_nowait(event)
+
+    def end(self, queue: "asyncio.Queue[bytes]") -> None:
+        """End a stream."""
+        self.pop(queue, None)
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(b"")
 
 
 class Feed:

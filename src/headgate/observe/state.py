@@ -72,7 +72,6 @@ def advice_metrics(classes: Sequence[AdviceState]) -> Iterator[Metric]:
 
 _MOST_HELD = 10
 _release = attrgetter("release")
-_DIGITS = 16
 OUTCOMES: Final = ("accepted", "delayed", "rejected")
 """The verdicts on requests."""
 _GAUGES = {
@@ -218,7 +217,7 @@ def identifier_digest(identifier: bytes) -> str:
     try:
         ipaddress.ip_network(text)
     except ValueError:
-        return f"sha256:{hashlib.sha256(identifier).hexdigest()[:_DIGITS]}"
+        return f"sha256:{hashlib.sha256(identifier).hexdigest()[:16]}"
     return text
 
 

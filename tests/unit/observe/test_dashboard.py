@@ -85,7 +85,7 @@ async def test_tables_are_read_for_all_viewers_together_and_have_a_bound():
     for second in range(20):
         await feed.tick(second)
     assert (server.tables.count(True), server.overviews) == (2, 0)
-    one, other = feed.viewers.join(), feed.viewers.join()
+    one, other = feed.viewers.join("::1"), feed.viewers.join("::1")
     server.now = [sample(1, 0, domains=domains | {"domain-0003": [5_003, 1, 2, 3]})]
     await feed.tick(20)
     assert server.overviews == 1
@@ -100,7 +100,7 @@ async def test_tables_are_read_for_all_viewers_together_and_have_a_bound():
 async def test_the_last_minute_ends():
     server = Counting(sample(1, 0, domains={"a": [0, 0, 0, 0]}))
     feed = Feed(server)
-    queue = feed.viewers.join()
+    queue = feed.viewers.join("::1")
     server.now = [sample(1, 0, domains={"a": [7, 0, 0, 0]})]
     counts = []
     for second in range(1_000, 1_090, 10):
@@ -117,20 +117,18 @@ async def test_a_slow_overview_is_made_less_often():
 
     server = Slow(sample(1, 0))
     feed = Feed(server)
-    queue = feed.viewers.join()
+    queue = feed.viewers.join("::1")
     assert ["now" in [await feed.tick(second), event(queue)][1] for second in range(4)] == [True, False, True, False]
 
 
-async def test_viewers_are_few_and_one_that_is_behind_is_closed():
+async def test_a_viewer_too_many_replaces_the_oldest_of_the_address_that_has_most():
     feed = Feed(Counting(sample(1, 0)))
-    queues = [feed.viewers.join() for _ in range(17)]
-    assert queues.index(None) == 16
-    for second in range(6):
+    person, *stalled = (feed.viewers.join(address) for address in ["::1", *["192.0.2.1"] * 15])
+    for second in range(4):
         await feed.tick(second)
-        for queue in queues[1:16]:
-            queue.get_nowait()
-    assert len(feed.viewers) == 15
-    assert [bool(queues[0].get_nowait()) for _ in range(queues[0].qsize())] == [True, True, True, False]
+    late = feed.viewers.join("::1")
+    assert list(feed.viewers) == [person, *stalled[1:], late]
+    assert [bool(stalled[0].get_nowait()) for _ in range(4)] == [True, True, True, False]
 
 
 async def test_a_failure_is_logged_once_and_the_next_second_is_read():
