@@ -552,7 +552,8 @@ class AdminSection(ConfigSection, frozen=True):
     """What the admin listeners of all servers have in common; their addresses are keys of each server."""
 
     hosts: tuple[Annotated[str, Format("HOST")], ...] = ()
-    """Names that an admin listener on a loopback address answers to, in addition to loopback names."""
+    """Names that an admin listener answers to besides loopback names; beyond loopback, also besides addresses, names
+    without a dot and the name of the machine."""
     control: bool = False
     """Answer `headgate ctl`, and the dashboard if there is a token: show why requests were refused, hold and release
     clients, change modes, drain. A gate then keeps its last 1,000 refused and 1,000 other requests in each process."""

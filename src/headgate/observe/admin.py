@@ -2,9 +2,10 @@
 
 The dashboard is static files, and the event stream /events (see `headgate.observe.feed`).
 
-It is an ASGI application; the process that runs it chooses the listener and its limits. On a loopback address it
-answers only requests for loopback names, and for those that are configured: a page in a browser whose own name was
-pointed at 127.0.0.1 (DNS rebinding) reads nothing here.
+It is an ASGI application; the process that runs it chooses the listener and its limits. A page in a browser whose own
+name was pointed at this listener (DNS rebinding) reads nothing here: requests must be for a name that no other site can
+have, or for one that is configured. On a loopback address these are the loopback names; elsewhere addresses, names
+without a dot and this machine's own. There, programs such as Prometheus may read the probes by any name.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
+from platform import node
 from types import SimpleNamespace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
@@ -50,6 +52,7 @@ _TYPES: Final = {
 }
 """The media types of the files of the dashboard; others are not served."""
 _HOST: Final = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
+_PROBES: Final = ("/livez", "/readyz", "/metrics")
 _READS: Final = ("why", "holds")
 _ACTS: Final = ("release", "hold", "mode", "drain")
 _OF_PROXIES: Final = frozenset((b"forwarded", b"x-forwarded-for", b"via"))
@@ -121,9 +124,9 @@ class MetricsWriter:
 class AdminApplication(Generic[_State]):
     """The application for a server, `source`. An endpoint is a row of the table in its constructor.
 
-    `feed` is that of its dashboard. `addresses` are those of the listener, `hosts` further names that a listener on
-    loopback answers to. `log` is called with a line for each exception that is a defect, and for the first request that
-    has another name. Without `control` nothing can be changed.
+    `feed` is that of its dashboard. `addresses` are those of the listener, `hosts` further names that it answers to.
+    `log` is called with a line for each exception that is a defect, and for the first request that has another name.
+    Without `control` nothing can be changed.
     """
 
     def __init__(
@@ -270,12 +273,12 @@ class AdminApplication(Generic[_State]):
         if host is None:
             return Answer("the Host header is invalid\n", HTTPStatus.BAD_REQUEST)
         is_control = scope["path"].startswith("/control/") and self._control is not None
-        by_name = self._loopback_only or (is_control and self._control is not None and self._control.token is None)
-        if by_name and not self._is_known(host["host"].lower()):
+        if not self._answers_to(host["host"].lower(), scope["path"], headers):
             if not self._has_logged_host:
                 self._has_logged_host = True
                 self._log(f"the admin listener refuses requests for the host {host['host']!r:.300}; see admin.hosts")
-            message = "this listener answers only requests for loopback names, such as localhost, and for admin.hosts\n"
+            names = "loopback names, such as localhost," if self._loopback_only else "addresses, names without a dot"
+            message = f"this listener answers only requests for {names} and for admin.hosts\n"
             return Answer(message, HTTPStatus.MISDIRECTED_REQUEST)
         if not scope["path"].startswith("/"):
             return Answer("the request target must be a path\n", HTTPStatus.BAD_REQUEST)
@@ -292,10 +295,17 @@ class AdminApplication(Generic[_State]):
             return Answer("the event stream is for the dashboard only\n", HTTPStatus.FORBIDDEN)
         return self._forbid(scope, headers) if is_control else None
 
-    def _is_known(self, host: str) -> bool:
+    def _answers_to(self, host: str, path: str, headers: dict[bytes, str]) -> bool:
+        if host in self._hosts or f".{host}".endswith(".localhost"):
+            return True
         with suppress(ValueError):
-            return ipaddress.ip_address(host.strip("[]")).is_loopback or host in self._hosts
-        return f".{host}".endswith(".localhost") or host in self._hosts
+            return ipaddress.ip_address(host.strip("[]")).is_loopback or not self._loopback_only
+        if self._loopback_only or "." not in host or host == node().lower():
+            return not self._loopback_only
+        if path.startswith("/control/"):
+            return self._control is not None and self._control.token is not None
+        # Every browser sends Accept-Language: a page can change its value only.
+        return path in _PROBES and b"accept-language" not in headers
 
 
 def _is_same_origin(scope: Scope, headers: dict[bytes, str]) -> bool:
