@@ -3,16 +3,14 @@
 import io
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import Request
 
 import pytest
 
 from headgate.cli.polite_opener import _SafeRedirects
 from headgate.errors import FetchError
+from tests.unit.cli.conftest import serving
 
 DISALLOWS = b'[{"user_agent":"*","disallow":true}]'
 WANTS_ALL = b'[{"user_agent":"*"}]'
@@ -21,56 +19,6 @@ WANTS_ALL = b'[{"user_agent":"*"}]'
 @pytest.fixture
 def run(headgate):
     return partial(headgate, "get")
-
-
-class Site:
-    """Answers each path with the answers of its list, the last one repeatedly; records the requests."""
-
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self.answers: dict[str, list[tuple[int, dict[str, str], bytes]]] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
-
-    def answer(self, path, *answers):
-        self.answers[path] = list(answers)
-
-    def advise(self, body):
-        self.answer("/.well-known/traffic-advice", (200, {"Content-Type": "application/trafficadvice+json"}, body))
-
-    @property
-    def paths(self):
-        return [path for path, _ in self.asked]
-
-
-@contextmanager
-def serving():
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            site.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-            answers = site.answers.get(self.path, [(404, {}, b"not here\n")])
-            status, fields, body = answers.pop(0) if len(answers) > 1 else answers[0]
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **fields}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        site = Site(server.server_port)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield site
-        server.shutdown()
-        thread.join(10)
-
-
-@pytest.fixture
-def site():
-    with serving() as site:
-        yield site
 
 
 def test_the_body_is_printed(run, site):

@@ -10,8 +10,6 @@ from headgate.cli import token as cli_token
 from headgate.errors import ConfigurationError
 from headgate.token import Checker, mint, read_keys
 
-FLAGS = {"mint": ["--key", "--count", "--ttl", "--origin", "--json"], "check": ["--key", "--origin", "--json"]}
-
 WRONG_USE = [
     ([], "Usage: headgate token"),
     (["nope"], "no such command"),
