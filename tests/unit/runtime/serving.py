@@ -2,8 +2,8 @@
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
-from contextlib import redirect_stderr
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, redirect_stderr
 
 from headgate.config import Configuration, parse
 from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase, Server
@@ -11,24 +11,35 @@ from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase, Server
 Steps = Callable[[Lifecycle], Awaitable[None]]
 
 
+@asynccontextmanager
+async def running(make: Callable[[], Server]) -> AsyncIterator[tuple[Lifecycle, list[str]]]:
+    """Run a server while inside; give its life-cycle, and a list that has the messages that it logged at the end."""
+    messages: list[str] = []
+    with redirect_stderr(io.StringIO()) as written:
+        server = make()
+        lifecycle = Lifecycle(server)
+        ending = asyncio.ensure_future(lifecycle.run())
+        async with asyncio.timeout(20):
+            while lifecycle.phase is LifecyclePhase.STARTING and not ending.done():  # noqa: ASYNC110  # there is no event
+                await asyncio.sleep(0.001)
+            if ending.done():
+                await ending
+            yield lifecycle, messages
+            lifecycle.stop(0)
+            await ending
+    messages += written.getvalue().splitlines()
+
+
 def run(make: Callable[[], Server], steps: Steps | None = None) -> list[str]:
     """Start a server, await `steps(lifecycle)` when it is ready, stop it; return the messages that it logged."""
 
-    async def main() -> None:
-        server = make()
-        lifecycle = Lifecycle(server)
-        running = asyncio.ensure_future(lifecycle.run())
-        async with asyncio.timeout(20):
-            while lifecycle.phase is LifecyclePhase.STARTING and not running.done():  # noqa: ASYNC110  # there is no event
-                await asyncio.sleep(0.001)
+    async def main() -> list[str]:
+        async with running(make) as (lifecycle, messages):
             if steps is not None:
                 await steps(lifecycle)
-            lifecycle.stop(0)
-            await running
+        return messages
 
-    with redirect_stderr(io.StringIO()) as written:
-        asyncio.run(main())
-    return written.getvalue().splitlines()
+    return asyncio.run(main())
 
 
 def reading(*texts: str, file: str = "headgate.toml") -> Callable[[], tuple[Configuration, str]]:

@@ -4,7 +4,7 @@ import asyncio
 import io
 import re
 import sys
-from contextlib import redirect_stderr
+from contextlib import asynccontextmanager, redirect_stderr
 
 import pytest
 import uvloop
@@ -82,29 +82,24 @@ async def turn():
         await asyncio.sleep(0)
 
 
-def run(steps, **settings):
-    """Run the life-cycle of a `RecordingServer`, await `steps(server, lifecycle)`; return the server at the end."""
-
-    async def main():
+@asynccontextmanager
+async def running(**settings):
+    """Run the life-cycle of a `RecordingServer` while inside, and stop it; the server has what it logged at the end."""
+    with redirect_stderr(io.StringIO()) as written:
         server = RecordingServer(**settings)
         lifecycle = Lifecycle(server)
-        running = asyncio.ensure_future(lifecycle.run())
+        ending = asyncio.ensure_future(lifecycle.run())
         await turn()
         try:
             async with asyncio.timeout(10):
-                await steps(server, lifecycle)
+                yield server, lifecycle
                 if lifecycle.phase in {READY, RELOADING}:
                     lifecycle.stop()
-                await running
+                await ending
         finally:
-            running.cancel()
+            ending.cancel()
         assert lifecycle.phase is STOPPED
-        return server
-
-    with redirect_stderr(io.StringIO()) as written:
-        server = asyncio.run(main())
     server.messages = written.getvalue().splitlines()
-    return server
 
 
 async def release(server, name):
@@ -112,8 +107,8 @@ async def release(server, name):
     await turn()
 
 
-def test_start_then_ready_then_announced():
-    async def steps(server, lifecycle):
+async def test_start_then_ready_then_announced():
+    async with running(hold=["start"]) as (server, lifecycle):
         assert lifecycle.phase is STARTING
         assert lifecycle.unready() == "starting"
         assert server.names == ["start"]
@@ -122,13 +117,10 @@ def test_start_then_ready_then_announced():
         assert lifecycle.unready() == ""
         assert server.names == ["start", "announce"]
 
-    run(steps, hold=["start"])
 
-
-def test_a_service_manager_is_told_of_each_phase():
+async def test_a_service_manager_is_told_of_each_phase():
     notices = []
-
-    async def steps(server, lifecycle):
+    async with running(hold=["start"]) as (server, lifecycle):
         lifecycle._notify = lambda *lines: notices.append([re.sub(r"\d{4,}", "N", line) for line in lines])
         await release(server, "start")
         server.reload_error = ConfigurationError("no")
@@ -139,34 +131,29 @@ def test_a_service_manager_is_told_of_each_phase():
             server.reload_error = None
         lifecycle.stop()
         lifecycle.stop()
-
-    run(steps, hold=["start"])
     ready, reloading = ["READY=1", "STATUS=ready"], ["RELOADING=1", "MONOTONIC_USEC=N", "STATUS=reloading"]
     failed = ["READY=1", "STATUS=ready, but the last reload failed: see the log"]
     expected = [ready, reloading, failed, reloading, failed, reloading, ready, reloading, ready]
     assert notices == [*expected, ["STOPPING=1", "STATUS=draining"]]
 
 
-def test_reload_while_starting_is_done_afterwards():
-    async def steps(server, lifecycle):
+async def test_reload_while_starting_is_done_afterwards():
+    async with running(hold=["start"]) as (server, lifecycle):
         lifecycle.reload()
         await turn()
         assert server.names == ["start"]
         await release(server, "start")
         assert server.names == ["start", "announce", "reload"]
 
-    run(steps, hold=["start"])
 
-
-def test_stop_while_starting_cancels_the_start():
-    async def steps(server, lifecycle):
+async def test_stop_while_starting_cancels_the_start():
+    async with running(hold=["start"]) as (server, lifecycle):
         lifecycle.stop()
+    assert server.names == ["start", "start cancelled", "close"]
 
-    assert run(steps, hold=["start"]).names == ["start", "start cancelled", "close"]
 
-
-def test_reloads_while_reloading_are_one_more_afterwards():
-    async def steps(server, lifecycle):
+async def test_reloads_while_reloading_are_one_more_afterwards():
+    async with running(hold=["reload"]) as (server, lifecycle):
         for _ in range(4):
             lifecycle.reload()
             await turn()
@@ -175,50 +162,43 @@ def test_reloads_while_reloading_are_one_more_afterwards():
         assert server.names.count("reload") == 2
         assert lifecycle.phase is READY
 
-    run(steps, hold=["reload"])
 
-
-def test_stop_while_reloading_cancels_the_reload_before_the_drain():
-    async def steps(server, lifecycle):
+async def test_stop_while_reloading_cancels_the_reload_before_the_drain():
+    async with running(hold=["reload"]) as (server, lifecycle):
         lifecycle.reload()
         await turn()
         lifecycle.stop()
         await turn()
-
-    server = run(steps, hold=["reload"])
     assert server.names == ["start", "announce", "reload", "reload cancelled", "drain", "close"]
 
 
-def test_stop_when_ready_drains_for_the_timeout_of_the_backend():
-    async def steps(server, lifecycle):
+async def test_stop_when_ready_drains_for_the_timeout_of_the_backend():
+    async with running(hold=["drain"]) as (server, lifecycle):
         lifecycle.stop()
         await turn()
         assert lifecycle.phase is DRAINING
         assert lifecycle.unready() == "draining"
         await release(server, "drain")
+    assert server.calls == [("start",), ("announce",), ("drain", 7.0), ("close",)]
 
-    assert run(steps, hold=["drain"]).calls == [("start",), ("announce",), ("drain", 7.0), ("close",)]
 
-
-def test_stop_with_seconds_drains_for_those():
-    async def steps(server, lifecycle):
+async def test_stop_with_seconds_drains_for_those():
+    async with running() as (server, lifecycle):
         lifecycle.stop(2.5)
+    assert ("drain", 2.5) in server.calls
 
-    assert ("drain", 2.5) in run(steps).calls
 
-
-def test_two_stops_at_once_end_the_drain():
-    async def steps(server, lifecycle):
+async def test_two_stops_at_once_end_the_drain():
+    async with running(hold=["drain"]) as (server, lifecycle):
         lifecycle.stop()
         lifecycle.stop()  # such as SIGTERM and SIGINT of a make and a terminal
-
-    calls = run(steps, hold=["drain"]).calls
+    calls = server.calls
     assert ("drain", 0) in calls
     assert calls[-1] == ("close",)
 
 
-def test_a_second_stop_ends_the_drain_and_events_that_a_phase_does_not_have_are_ignored():
-    async def steps(server, lifecycle):
+async def test_a_second_stop_ends_the_drain_and_events_that_a_phase_does_not_have_are_ignored():
+    async with running(hold=["drain"]) as (server, lifecycle):
         lifecycle.stop()
         await turn()
         lifecycle.reload()
@@ -230,17 +210,14 @@ def test_a_second_stop_ends_the_drain_and_events_that_a_phase_does_not_have_are_
         for _ in range(3):
             lifecycle.stop()
             lifecycle.reload()
-
-    calls = run(steps, hold=["drain"]).calls
+    calls = server.calls
     assert calls == [("start",), ("announce",), ("drain", 7.0), ("drain", 0), ("close",)]
 
 
-def test_server_may_be_unready_although_it_has_started():
-    async def steps(server, lifecycle):
+async def test_server_may_be_unready_although_it_has_started():
+    async with running() as (server, lifecycle):
         server.backend.reason = "starting"
         assert lifecycle.unready() == "starting"
-
-    run(steps)
 
 
 async def test_error_of_the_start_is_raised_after_the_close():
@@ -278,8 +255,8 @@ async def test_failure_of_the_announcement_is_raised():
         (KeyError("x"), "headgate: internal error in a reload: KeyError: 'x'"),
     ],
 )
-def test_failed_reload_is_logged_and_the_server_stays_ready(error, message):
-    async def steps(server, lifecycle):
+async def test_failed_reload_is_logged_and_the_server_stays_ready(error, message):
+    async with running(reload_error=error) as (server, lifecycle):
         server.reloaded = 1.0
         for _ in range(2):
             lifecycle.reload()
@@ -290,8 +267,6 @@ def test_failed_reload_is_logged_and_the_server_stays_ready(error, message):
         lifecycle.reload()
         await turn()
         assert server.server_state().reload_successful
-
-    server = run(steps, reload_error=error)
     assert server.server_state().reloaded > 1.0
     assert server.messages == [message] * 2
     assert server.names == ["start", "announce", "reload", "reload", "reload", "drain", "close"]

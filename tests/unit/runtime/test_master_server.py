@@ -11,13 +11,17 @@ from headgate.release import Status
 from headgate.runtime import master_server as report_module
 from headgate.runtime.master_server import MasterServer
 from tests.unit.runtime import serving
-from tests.unit.runtime.serving import reading, reload
+from tests.unit.runtime.serving import reading, reload, until
 
 NOW = 1_700_000_000.0
 
 
 def text(rule="1/h", *, listen="127.0.0.1:0"):
     return f'[master]\nlisten = "{listen}"\n[[domain]]\nname = "api"\nrules = ["{rule}"]\n'
+
+
+def running(read):
+    return serving.running(lambda: MasterServer(read, as_json=False))
 
 
 def run(read, steps=None, *, as_json=False):
@@ -46,15 +50,13 @@ def test_a_bus_without_keys_beyond_loopback_is_logged():
     assert ready.startswith("ready tcp://0.0.0.0:")
 
 
-def test_counts_are_the_sums_of_all_domains():
-    async def steps(lifecycle):
+async def test_counts_are_the_sums_of_all_domains():
+    async with running(reading(text())) as (lifecycle, _):
         account(master_of(lifecycle))
         counts = report_module.read_counts(lifecycle._server._link, NOW + 0.0004)
         assert (counts["time"], counts["accepted"], counts["identifiers"]) == (NOW, 1, 1)
         assert counts["domains"] == {"api": {"accepted": 1, "delayed": 0, "rejected": 0}}
         assert counts["controls"] == 0
-
-    run(reading(text()), steps)
 
 
 def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
@@ -67,8 +69,7 @@ def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
             line = await asyncio.to_thread(lines.readline)
             assert json.loads(line)["domains"] == {"api": {"accepted": 0, "delayed": 0, "rejected": 0}}
             lines.close()
-            while not lifecycle._finished.done():  # noqa: ASYNC110  # there is no event
-                await asyncio.sleep(0.001)
+            await until(lambda: lifecycle._finished.done())
 
         with pytest.raises(BrokenPipeError):
             run(reading(text()), steps, as_json=True)
@@ -77,32 +78,24 @@ def test_json_lines_are_written_as_long_as_they_are_read(monkeypatch):
             output.close()
 
 
-def state_of(lifecycle, *, whole):
-    return lifecycle._server.state(whole=whole)
-
-
 class TestState:
-    def test_totals_identifiers_and_counters_need_no_look_at_the_histories(self, monkeypatch):
-        async def steps(lifecycle):
+    async def test_totals_identifiers_and_counters_need_no_look_at_the_histories(self, monkeypatch):
+        async with running(reading(text())) as (lifecycle, _):
             account(master_of(lifecycle))
             monkeypatch.setattr(Master, "hold_batches", None)
-            state = await state_of(lifecycle, whole=False)
+            state = await lifecycle._server.state(whole=False)
             (domain,) = state.domains
             assert (domain.name, domain.rules, domain.accepted, domain.identifiers) == ("api", ("1/h burst 1",), 1, 1)
             assert (domain.holds, domain.held) == (0, ())
             assert (state.identifiers, state.counters["bus_controls"], state.counters["master_unknown"]) == (1, 0, 0)
 
-        run(reading(text()), steps)
-
-    def test_holds_are_counted_and_secret_identifiers_are_digests(self):
-        async def steps(lifecycle):
+    async def test_holds_are_counted_and_secret_identifiers_are_digests(self):
+        async with running(reading(text())) as (lifecycle, _):
             now = time.time()
             for identifier in (b"192.0.2.1", b"key"):
                 accounting = Accounting("api", Status.ACCEPTED, identifier, now, now)
                 assert master_of(lifecycle).account(accounting, now=now)
-            (domain,) = (await state_of(lifecycle, whole=True)).domains
+            (domain,) = (await lifecycle._server.state(whole=True)).domains
             assert domain.holds == 2
             assert {one.identifier for one in domain.held} == {"192.0.2.1", "sha256:2c70e12b7a0646f9"}
             assert all(3_590 < one.seconds <= 3_600 for one in domain.held)
-
-        run(reading(text()), steps)

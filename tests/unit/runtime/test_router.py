@@ -19,16 +19,16 @@ def text(*masters, listen="127.0.0.1:0", more=""):
     return f'[router]\nlisten = "{listen}"\nmaster = [{listed}]\n{more}'
 
 
-def run(read, steps=None):
-    return serving.run(lambda: RouterServer(read), steps)
+def running(read):
+    return serving.running(lambda: RouterServer(read))
 
 
 def link_of(lifecycle):
     return lifecycle._server._link
 
 
-def test_state_of_masters_and_domains():
-    async def steps(lifecycle):
+async def test_state_of_masters_and_domains():
+    async with running(reading(text())) as (lifecycle, _):
         with zmq.Context() as context, context.socket(zmq.PUB) as gatekeeper:
             gatekeeper.connect(link_of(lifecycle).endpoints.accounting)
             frames = [b"api\xff\0", b"ACCEPTED", b"id", b"%d" % (time.time() * 1_000), b"", b""]
@@ -44,8 +44,6 @@ def test_state_of_masters_and_domains():
         assert [(one.name, one.master) for one in state.domains] == [("api\\xff", "")]
         assert state.counters["router_unrouted"]["no_master"] == state.counters["router_accounted"] > 0
         assert msgspec.json.decode(msgspec.json.encode(state), type=RouterState) == state
-
-    run(reading(text()), steps)
 
 
 def test_a_configuration_without_a_master_is_an_error():

@@ -63,6 +63,10 @@ def text(more="", *, masters='"127.0.0.1:9"', domain='"api"', socket="/run/s", s
     return f'[sidecar]\nmaster = {masters}\ndomain = {domain}\nnginx_lua = "{socket}"\n{more}\n{sections}'
 
 
+def running(read):
+    return serving.running(lambda: SidecarServer(read))
+
+
 def run(read, steps=None):
     return serving.run(lambda: SidecarServer(read), steps)
 
@@ -78,25 +82,21 @@ def test_sidecar_without_a_running_master_is_ready_and_its_last_line_has_the_soc
     assert planes[0].events == ["start", "close"]
 
 
-def test_unready_without_a_master_or_as_the_data_plane_says(planes, monkeypatch):
-    async def steps(lifecycle):
+async def test_unready_without_a_master_or_as_the_data_plane_says(planes, monkeypatch):
+    async with running(reading(text())) as (lifecycle, _):
         assert lifecycle.unready() == "no master is connected"
         monkeypatch.setattr(type(next(iter(backend_of(lifecycle)._link.connections))), "is_up", True)
         assert lifecycle.unready() == ""
         planes[0].reason = "HAProxy is not running"
         assert lifecycle.unready() == "HAProxy is not running"
 
-    run(reading(text()), steps)
 
-
-def test_hold_is_passed_on_when_it_begins_or_is_extended_limited_to_the_maximum(planes):
-    async def steps(lifecycle):
+async def test_hold_is_passed_on_when_it_begins_or_is_extended_limited_to_the_maximum(planes):
+    async with running(reading(text("max_hold = 60"))) as (lifecycle, _):
         for release in (90.0, 110.0, 105.0, 110.0, 120.0, 900.0):
             backend_of(lifecycle).obey(DelayUntil("api", b"alice", release), now=100.0)
         assert planes[0].held == [(b"alice", 110.0), (b"alice", 120.0), (b"alice", 160.0)]
         assert backend_of(lifecycle).composed.gatekeeper.held("api", b"alice", now=100.0) == 160.0
-
-    run(reading(text("max_hold = 60")), steps)
 
 
 def test_rules_of_the_file_give_the_spacing_and_the_policy(planes):
@@ -111,8 +111,11 @@ def test_rules_of_the_file_give_the_spacing_and_the_policy(planes):
 
 
 class TestReload:
-    def test_another_composition_is_put_in_force_and_keeps_holds_and_totals(self, planes):
-        async def steps(lifecycle):
+    async def test_another_composition_is_put_in_force_and_keeps_holds_and_totals(self, planes):
+        async with running(reading(text("max_delay = 1"), text("max_delay = 2", domain='["api", "new"]'))) as (
+            lifecycle,
+            messages,
+        ):
             backend = backend_of(lifecycle)
             now = time.time()
             backend.obey(DelayUntil("api", b"alice", now + 60.0), now=now)
@@ -128,25 +131,19 @@ class TestReload:
             assert set(lifecycle._server._link._topics) == {"api", "new"}
             backend.obey(DelayUntil("new", b"bob", now + 5.0), now=now)
             assert new.held == [(b"bob", now + 5.0)]
-
-        messages = run(reading(text("max_delay = 1"), text("max_delay = 2", domain='["api", "new"]')), steps)
         assert messages[-1] == "headgate: headgate.toml read again"
 
-    def test_change_that_does_not_concern_the_sidecar_leaves_the_data_plane_alone(self, planes):
-        async def steps(lifecycle):
+    async def test_change_that_does_not_concern_the_sidecar_leaves_the_data_plane_alone(self, planes):
+        other = text(sections='[[domain]]\nname = "other"\nrules = ["1/s"]')
+        async with running(reading(text(), other)) as (lifecycle, _):
             await reload(lifecycle)
             assert [plane.events for plane in planes] == [["start"]]
 
-        other = text(sections='[[domain]]\nname = "other"\nrules = ["1/s"]')
-        run(reading(text(), other), steps)
-
-    def test_keys_that_need_a_restart_are_named_and_stay(self, planes):
-        async def steps(lifecycle):
+    async def test_keys_that_need_a_restart_are_named_and_stay(self, planes):
+        changed = text('admin = "127.0.0.1:0"', masters='"127.0.0.1:11"')
+        async with running(reading(text(), changed)) as (lifecycle, messages):
             await reload(lifecycle)
             assert len(planes) == 1
-
-        changed = text('admin = "127.0.0.1:0"', masters='"127.0.0.1:11"')
-        messages = run(reading(text(), changed), steps)
         assert messages[-1] == (
             "headgate: headgate.toml read again; a restart is needed for sidecar.master, sidecar.admin"
         )
@@ -158,25 +155,21 @@ class TestReload:
             (text('identify = "cookie"'), "sidecar.identify: invalid identify 'cookie'"),
         ],
     )
-    def test_invalid_file_changes_nothing(self, planes, changed, message):
-        async def steps(lifecycle):
+    async def test_invalid_file_changes_nothing(self, planes, changed, message):
+        async with running(reading(text(), changed)) as (lifecycle, messages):
             await reload(lifecycle)
             assert planes[0].events == ["start"]
-
-        messages = run(reading(text(), changed), steps)
         assert messages[-1].startswith(f"headgate: error: {message}")
         assert messages[-1].endswith("; the configuration in force stays as it is")
 
-    def test_data_plane_that_cannot_start_is_replaced_by_one_of_the_old_configuration(self, planes):
-        async def steps(lifecycle):
+    async def test_data_plane_that_cannot_start_is_replaced_by_one_of_the_old_configuration(self, planes):
+        async with running(reading(text(), text(socket="unavailable"))) as (lifecycle, messages):
             now = time.time()
             backend_of(lifecycle).obey(DelayUntil("api", b"alice", now + 60.0), now=now)
             await reload(lifecycle)
             assert [plane.events for plane in planes] == [["start", "close"], ["start", "close"], ["start"]]
             assert planes[2].settings == planes[0].settings
             assert planes[2].gatekeeper.held("api", b"alice", now=now) == now + 60.0
-
-        messages = run(reading(text(), text(socket="unavailable")), steps)
         assert messages[-1] == "headgate: error: cannot listen; the configuration in force stays as it is"
 
     def test_sidecar_ends_if_neither_configuration_can_be_started(self, planes):
@@ -195,8 +188,8 @@ def test_start_that_fails_closes_the_data_plane(planes):
     assert planes[0].events == ["start", "close"]
 
 
-def test_state(planes):
-    async def steps(lifecycle):
+async def test_state(planes):
+    async with running(reading(text())) as (lifecycle, _):
         backend = backend_of(lifecycle)
         now = time.time()
         for identifier in (b"192.0.2.1", b"secret"):
@@ -213,29 +206,23 @@ def test_state(planes):
         assert state.counters["link_sent"] == 0
         assert (await lifecycle._server.state(whole=False)).domains[0].held == ()
 
-    run(reading(text()), steps)
 
-
-def test_holds_that_have_ended_are_forgotten(monkeypatch, planes):
-    async def steps(lifecycle):
+async def test_holds_that_have_ended_are_forgotten(monkeypatch, planes):
+    monkeypatch.setattr(gatekeeping, "_FORGET_INTERVAL", 0.001)
+    async with running(reading(text())) as (lifecycle, _):
         backend = backend_of(lifecycle)
         now = time.time()
         backend.obey(DelayUntil("api", b"alice", now + 0.01), now=now)
         await until(lambda: not backend.composed.gatekeeper._tables.size)
 
-    monkeypatch.setattr(gatekeeping, "_FORGET_INTERVAL", 0.001)
-    run(reading(text()), steps)
 
-
-def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
-    async def steps(lifecycle):
+async def test_shortened_hold_and_missing_master_are_logged(monkeypatch):
+    monkeypatch.setattr(gatekeeping, "_REPORT_INTERVAL", 0.001)
+    monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
+    async with running(reading(text("max_hold = 60"))) as (lifecycle, messages):
         now = time.time()
         backend_of(lifecycle).obey(DelayUntil("api", b"alice", now + 90.0), now=now)
         await asyncio.sleep(0.05)
-
-    monkeypatch.setattr(gatekeeping, "_REPORT_INTERVAL", 0.001)
-    monkeypatch.setattr(master_reports, "_START_TIMEOUT", 0.0)
-    messages = run(reading(text("max_hold = 60")), steps)
     assert any(message.startswith("headgate: warning: master 127.0.0.1:9 is not connected yet") for message in messages)
     expected = "headgate: warning: a master holds a client for longer than sidecar.max_hold, 60 s"
     assert [message.startswith(expected) for message in messages].count(True) == 1
@@ -246,13 +233,11 @@ def test_valid_configuration_passes_the_check_and_starts_nothing(planes):
     assert planes[0].events == []
 
 
-def test_verdicts_of_the_data_plane_go_to_the_link(planes):
-    async def steps(lifecycle):
+async def test_verdicts_of_the_data_plane_go_to_the_link(planes):
+    async with running(reading(text())) as (lifecycle, _):
         accounting = planes[0].gatekeeper.admit("api", b"alice", now=100.0)
         assert accounting.status is Status.ACCEPTED
         assert list(lifecycle._server._link._waiting) == [accounting]
-
-    run(reading(text()), steps)
 
 
 @pytest.mark.parametrize("server", ['nginx_lua = "/s"', 'auth_request = "/s"', 'haproxy = "/s"'])

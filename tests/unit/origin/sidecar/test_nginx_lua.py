@@ -116,25 +116,23 @@ class Worker:
 
 
 @pytest.fixture
-def run(tmp_path):
-    """The function that runs a test with a started data plane."""
+def started(tmp_path):
+    """Return the context in which a data plane runs."""
 
-    def run_it(test, **options):
-        async def main():
-            site = Site(tmp_path, **options)
-            await site.plane.start()
-            try:
-                await test(site)
-            finally:
-                await site.plane.close()
+    @asynccontextmanager
+    async def running():
+        site = Site(tmp_path)
+        await site.plane.start()
+        try:
+            yield site
+        finally:
+            await site.plane.close()
 
-        asyncio.run(main())
-
-    return run_it
+    return running
 
 
-def test_a_worker_receives_the_settings_and_the_holds_in_force(run):
-    async def test(site):
+async def test_a_worker_receives_the_settings_and_the_holds_in_force(started):
+    async with started() as site:
         site.hold(b"held", NOW + 60)
         site.hold(b"\0\n %\xff", NOW + 60.0004)
         site.hold(b"ended", NOW - 1)
@@ -150,48 +148,42 @@ def test_a_worker_receives_the_settings_and_the_holds_in_force(run):
         await site.until(lambda: site.plane.unready() == "no worker of nginx is connected")
         assert site.plane.details() == {"instances": 0, "workers": 0, "expected_workers": 0}
 
-    run(test)
+
+async def test_a_hold_without_an_end_has_one_on_the_wire(started):
+    async with started() as site, site.worker() as worker:
+        site.hold(release=NEVER)
+        assert (await worker.receive()).first == 4_000_000_000_000
 
 
-def test_a_hold_without_an_end_has_one_on_the_wire(run):
-    async def test(site):
-        async with site.worker() as worker:
-            site.hold(release=NEVER)
-            assert (await worker.receive()).first == 4_000_000_000_000
-
-    run(test)
-
-
-def test_one_worker_of_each_nginx_receives_a_hold(run):
-    async def test(site):
-        async with site.worker(b"one") as first, site.worker(b"one") as second, site.worker(b"two") as other:
-            site.hold(b"a")
-            site.hold(b"b")
-            for worker in (first, other):
-                assert [record.content for record in await worker.received(2)] == [b"api\0a", b"api\0b"]
-            assert site.totals.holds_sent == 4
-            second.send(b"accepted", 1, 0, b"api\0id")
-            await site.until(lambda: site.verdicts)
-            assert second._received == []
-
-    run(test)
+async def test_one_worker_of_each_nginx_receives_a_hold(started):
+    async with (
+        started() as site,
+        site.worker(b"one") as first,
+        site.worker(b"one") as second,
+        site.worker(b"two") as other,
+    ):
+        site.hold(b"a")
+        site.hold(b"b")
+        for worker in (first, other):
+            assert [record.content for record in await worker.received(2)] == [b"api\0a", b"api\0b"]
+        assert site.totals.holds_sent == 4
+        second.send(b"accepted", 1, 0, b"api\0id")
+        await site.until(lambda: site.verdicts)
+        assert second._received == []
 
 
-def test_the_newest_worker_receives_all_holds_when_the_receiver_has_ended(run):
-    async def test(site):
-        async with site.worker() as second, site.worker() as third:
-            site.hold(b"early")
-            assert (await second.receive()).content == b"api\0early"
-            second._writer.close()
-            assert (await third.receive()).content == b"api\0early"
-            site.hold(b"late")
-            assert (await third.receive()).content == b"api\0late"
-
-    run(test)
+async def test_the_newest_worker_receives_all_holds_when_the_receiver_has_ended(started):
+    async with started() as site, site.worker() as second, site.worker() as third:
+        site.hold(b"early")
+        assert (await second.receive()).content == b"api\0early"
+        second._writer.close()
+        assert (await third.receive()).content == b"api\0early"
+        site.hold(b"late")
+        assert (await third.receive()).content == b"api\0late"
 
 
-def test_verdicts_are_reported(run):
-    async def test(site):
+async def test_verdicts_are_reported(started):
+    async with started() as site:
         site.now = NOW + 1
         async with site.worker() as worker:
             worker.send(b"accepted", 1_700_000_000_123, 0, b"api\0id")
@@ -210,8 +202,6 @@ def test_verdicts_are_reported(run):
             assert site.totals.failed["evicted"] == 4
             assert "nginx names the domain 'unknown'" in site.lines[0]
 
-    run(test)
-
 
 @pytest.mark.parametrize(
     "data",
@@ -226,130 +216,101 @@ def test_verdicts_are_reported(run):
     ],
     ids=["no hello", "no name", "long name", "no identifier", "long identifier", "no record", "http"],
 )
-def test_the_connection_of_a_malformed_record_is_closed(run, data):
-    async def test(site):
-        async with site.worker(b"other") as good, site.worker(hello=False) as bad:
-            bad.send_bytes(data)
-            await site.until(lambda: site.totals.failed["malformed"] == 1)
-            await site.until(lambda: site.plane.details()["workers"] == 1)
-            good.send(b"accepted", 1, 0, b"api\0id")
-            await site.until(lambda: site.verdicts)
-
-    run(test)
+async def test_the_connection_of_a_malformed_record_is_closed(started, data):
+    async with started() as site, site.worker(b"other") as good, site.worker(hello=False) as bad:
+        bad.send_bytes(data)
+        await site.until(lambda: site.totals.failed["malformed"] == 1)
+        await site.until(lambda: site.plane.details()["workers"] == 1)
+        good.send(b"accepted", 1, 0, b"api\0id")
+        await site.until(lambda: site.verdicts)
 
 
-def test_another_version_of_the_module_is_logged_once(run):
-    async def test(site):
+async def test_another_version_of_the_module_is_logged_once(started):
+    async with started() as site:
         for _ in range(2):
             async with site.worker(hello=False) as worker:
                 worker.send(b"hello", 1, 1, b"nginx")
                 assert await worker.has_ended()
         assert site.lines == ["nginx has another version of headgate.lua (1, not 2); reload nginx"]
 
-    run(test)
 
-
-def test_a_worker_that_sends_nothing_is_closed(run):
-    async def test(site):
-        async with site.worker() as silent, site.worker() as alive:
-            for number in range(5):
-                alive.send(b"status", 1)
-                await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
-                site.plane.tick()
-            assert await silent.has_ended()
-            assert site.totals.failed["unresponsive"] == 1
-            site.hold(b"id")
-            assert (await alive.receive()).content == b"api\0id"
-
-    run(test)
-
-
-def test_holds_left_out_for_a_slow_worker_are_sent_when_it_has_caught_up(run, monkeypatch):
-    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
-
-    async def test(site):
-        async with site.worker() as worker:
-            for number in range(20_000):
-                site.hold(b"client %d %s" % (number, b"x" * 100))
-                if number % 100 == 0:
-                    await asyncio.sleep(0)
-            (connection,) = site.plane.connections
-            assert not connection.writable.is_set()
-            assert site.totals.holds_sent < 20_000, "some were left out"
-            found, most = set(), 0
-            while len(found) < 20_000:
-                found.add((await worker.receive()).content)
-                most = max(most, connection._transport.get_write_buffer_size())
-            assert most < 1_000_000, "all holds are 2.6 MB"
-
-    run(test)
-
-
-def test_a_worker_that_reads_nothing_is_closed(run, monkeypatch):
-    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
-
-    async def test(site):
-        async with site.worker() as worker:
-            await site.hold_many()
-            for number in range(4):
-                worker.send(b"status", 1)
-                await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
-                site.plane.tick()
-            assert site.totals.failed["unresponsive"] == 1
-            await site.until(site.plane.unready)
-
-    run(test)
-
-
-def test_another_worker_receives_the_holds_that_were_to_be_sent_to_a_slow_one(run, monkeypatch):
-    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
-
-    async def test(site):
-        async with site.worker() as slow, site.worker() as other:
-            await site.hold_many()
-            site.now -= 3_600
-            site.plane.tick()  # now a task waits to send all holds
-            await asyncio.sleep(0)
-            slow._writer.close()
-            found = {(await other.receive()).content for _ in range(5_000)}
-            assert len(found) == 5_000
-
-    run(test)
-
-
-def test_a_clock_that_is_set_back_sends_all_holds_by_the_new_time(run):
-    async def test(site):
-        async with site.worker() as worker:
-            site.hold(release=NOW + 60)
-            assert (await worker.receive()).first == 1_700_000_060_000
-            site.now -= 3_600
+async def test_a_worker_that_sends_nothing_is_closed(started):
+    async with started() as site, site.worker() as silent, site.worker() as alive:
+        for number in range(5):
+            alive.send(b"status", 1)
+            await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
             site.plane.tick()
-            assert (await worker.receive()).kind == b"clear"
-            assert (await worker.receive()).first == 1_700_000_060_000 - 3_600_000
+        assert await silent.has_ended()
+        assert site.totals.failed["unresponsive"] == 1
+        site.hold(b"id")
+        assert (await alive.receive()).content == b"api\0id"
 
-    run(test)
+
+async def test_holds_left_out_for_a_slow_worker_are_sent_when_it_has_caught_up(started, monkeypatch):
+    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
+    async with started() as site, site.worker() as worker:
+        for number in range(20_000):
+            site.hold(b"client %d %s" % (number, b"x" * 100))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        (connection,) = site.plane.connections
+        assert not connection.writable.is_set()
+        assert site.totals.holds_sent < 20_000, "some were left out"
+        found, most = set(), 0
+        while len(found) < 20_000:
+            found.add((await worker.receive()).content)
+            most = max(most, connection._transport.get_write_buffer_size())
+        assert most < 1_000_000, "all holds are 2.6 MB"
 
 
-def test_workers_get_a_sign_of_life_by_themselves(run, monkeypatch):
+async def test_a_worker_that_reads_nothing_is_closed(started, monkeypatch):
+    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
+    async with started() as site, site.worker() as worker:
+        await site.hold_many()
+        for number in range(4):
+            worker.send(b"status", 1)
+            await site.until(lambda so_far=number: site.totals.dropped == so_far + 1)
+            site.plane.tick()
+        assert site.totals.failed["unresponsive"] == 1
+        await site.until(site.plane.unready)
+
+
+async def test_another_worker_receives_the_holds_that_were_to_be_sent_to_a_slow_one(started, monkeypatch):
+    monkeypatch.setattr(nginx_lua, "MAX_BUFFERED", 10_000)
+    async with started() as site, site.worker() as slow, site.worker() as other:
+        await site.hold_many()
+        site.now -= 3_600
+        site.plane.tick()  # now a task waits to send all holds
+        await asyncio.sleep(0)
+        slow._writer.close()
+        found = {(await other.receive()).content for _ in range(5_000)}
+        assert len(found) == 5_000
+
+
+async def test_a_clock_that_is_set_back_sends_all_holds_by_the_new_time(started):
+    async with started() as site, site.worker() as worker:
+        site.hold(release=NOW + 60)
+        assert (await worker.receive()).first == 1_700_000_060_000
+        site.now -= 3_600
+        site.plane.tick()
+        assert (await worker.receive()).kind == b"clear"
+        assert (await worker.receive()).first == 1_700_000_060_000 - 3_600_000
+
+
+async def test_workers_get_a_sign_of_life_by_themselves(started, monkeypatch):
     monkeypatch.setattr(nginx_lua, "_TICK", 0.01)
-
-    async def test(site):
-        async with site.worker() as worker:
-            data = await worker._reader.readuntil(b"alive 0 0 0 \n")
-            assert data.endswith(b"alive 0 0 0 \n")
-
-    run(test)
+    async with started() as site, site.worker() as worker:
+        data = await worker._reader.readuntil(b"alive 0 0 0 \n")
+        assert data.endswith(b"alive 0 0 0 \n")
 
 
-def test_a_closed_plane_leaves_nothing(run, tmp_path):
-    async def test(site):
+async def test_a_closed_plane_leaves_nothing(started, tmp_path):
+    async with started() as site:
         async with site.worker() as worker:
             await site.plane.close()
             assert await worker.has_ended()
             assert not (tmp_path / "s").exists()
         await site.plane.close()
-
-    run(test)
 
 
 def settings_of(domains=("api",), spacing=None, rules=(), **settings):
