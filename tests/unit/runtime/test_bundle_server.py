@@ -13,23 +13,25 @@ from headgate.origin.bundle.snapshot import ReloadingBundle
 from headgate.runtime import bundle_server
 from headgate.runtime.bundle_server import _BundleServer, run_bundle_server
 from headgate.runtime.lifecycle import Lifecycle, LifecyclePhase
+from tests.unit.runtime import serving
+from tests.unit.runtime.serving import reload, until
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bundle"
-PATIENCE = 30
 
 
 class RecordingGateway:
     """Records what it is told."""
 
-    def __init__(self, *, address=("127.0.0.1", 8080), error=None):
+    addresses = (("127.0.0.1", 8080),)
+    error = None
+
+    def __init__(self):
         self.calls = []
-        self.addresses = [address]
-        self._error = error
 
     async def start(self, host, port):
         self.calls.append(("start", host, port))
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     async def drain(self, seconds):
         self.calls.append(("drain", seconds))
@@ -42,6 +44,23 @@ def path(tmp_path):
     return copied
 
 
+@pytest.fixture
+def gateway(monkeypatch):
+    """Return what stands for the gateway of a server."""
+    gateway = RecordingGateway()
+    monkeypatch.setattr(bundle_server, "_new_gateway", lambda _content: gateway)
+    return gateway
+
+
+@pytest.fixture
+def bundle(path):
+    return ReloadingBundle(path)
+
+
+def running(bundle):
+    return serving.running(lambda: _BundleServer(bundle, Address("127.0.0.1", 0), unpack=False))
+
+
 def replace(path, source):
     """Replace the file, as programs that write safely do."""
     part = path.with_suffix(".part")
@@ -49,118 +68,59 @@ def replace(path, source):
     part.rename(path)
 
 
-@pytest.fixture
-def run(path, monkeypatch):
-    """Run a server in its life-cycle, await `steps(lifecycle, gateway, bundle)`, stop it; return the gateway."""
-
-    def run(steps, **how):
-        async def main():
-            gateway = RecordingGateway(**how)
-            monkeypatch.setattr(bundle_server, "_new_gateway", lambda _content: gateway)
-            bundle = ReloadingBundle(path)
-            lifecycle = Lifecycle(_BundleServer(bundle, Address("127.0.0.1", 0), unpack=False))
-            running = asyncio.ensure_future(lifecycle.run())
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await steps(lifecycle, gateway, bundle)
-                    if lifecycle.phase in {LifecyclePhase.READY, LifecyclePhase.RELOADING}:
-                        lifecycle.stop()
-                    await running
-            finally:
-                running.cancel()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not others, "no task outlives the server"
-            return gateway
-
-        return asyncio.run(main())
-
-    return run
-
-
-async def until(condition):
-    """Let other tasks run until the condition holds; the caller's timeout limits the wait."""
-    while not condition():  # noqa: ASYNC110 - conditions of the code under test have no event
-        await asyncio.sleep(0)
-
-
-async def ready(lifecycle):
-    await until(lambda: lifecycle.phase is not LifecyclePhase.STARTING)
-    assert lifecycle.phase is LifecyclePhase.READY
-
-
 @pytest.mark.parametrize(
     ("address", "url"), [(("127.0.0.1", 4321), "http://127.0.0.1:4321/"), (("::1", 4321), "http://[::1]:4321/")]
 )
-def test_ready_line_has_the_url_of_the_bundle(run, capsys, address, url):
-    async def steps(lifecycle, gateway, bundle):
-        await ready(lifecycle)
-
-    gateway = run(steps, address=address)
-    assert gateway.calls[0] == ("start", "127.0.0.1", 0)
-    assert capsys.readouterr().err == f"ready {url}a%20site.wbn\n"
+async def test_ready_line_has_the_url_of_the_bundle(bundle, gateway, address, url):
+    gateway.addresses = [address]
+    async with running(bundle) as (_, messages):
+        assert gateway.calls == [("start", "127.0.0.1", 0)]
+    assert messages == [f"ready {url}a%20site.wbn"]
 
 
-def test_occupied_address_is_a_configuration_error_and_closes_the_gateway(run):
-    calls = []
-
-    async def steps(lifecycle, gateway, bundle):
-        calls.append(gateway.calls)
-        await until(lambda: lifecycle.phase is LifecyclePhase.STOPPED)
-
+async def test_occupied_address_is_a_configuration_error_and_closes_the_gateway(bundle, gateway):
+    gateway.error = OSError(98, "Address already in use")
     with pytest.raises(ConfigurationError, match="--listen"):
-        run(steps, error=OSError(98, "Address already in use"))
-    assert calls == [[("start", "127.0.0.1", 0), ("drain", 0)]]
+        await Lifecycle(_BundleServer(bundle, Address("127.0.0.1", 0), unpack=False)).run()
+    assert gateway.calls == [("start", "127.0.0.1", 0), ("drain", 0)]
 
 
-def test_replaced_file_is_loaded_without_a_signal(run, path, monkeypatch):
+@pytest.mark.usefixtures("gateway")
+async def test_replaced_file_is_loaded_without_a_signal(bundle, path, monkeypatch):
     monkeypatch.setattr(bundle_server, "_CHECK_INTERVAL", 0)
-
-    async def steps(lifecycle, gateway, bundle):
-        await ready(lifecycle)
+    async with running(bundle):
         replace(path, VECTORS / "hello_b2.wbn")
         await until(lambda: bundle.snapshot.metadata.version == "b2")
 
-    run(steps)
 
-
-def test_reload_loads_a_replaced_file_at_once(run, path):
-    async def steps(lifecycle, gateway, bundle):
-        await ready(lifecycle)
+@pytest.mark.usefixtures("gateway")
+async def test_reload_loads_a_replaced_file_at_once(bundle, path):
+    async with running(bundle) as (lifecycle, _):
         replace(path, VECTORS / "hello_b2.wbn")
-        lifecycle.reload()
-        await until(lambda: lifecycle.phase is LifecyclePhase.READY)
+        await reload(lifecycle)
         assert bundle.snapshot.metadata.version == "b2"
 
-    run(steps)
 
-
-def test_stop_drains_for_thirty_seconds_and_then_closes(run):
-    async def steps(lifecycle, gateway, bundle):
-        await ready(lifecycle)
+async def test_stop_drains_for_thirty_seconds_and_then_closes(bundle, gateway):
+    async with running(bundle) as (lifecycle, _):
         lifecycle.stop()
-
-    assert run(steps).calls == [("start", "127.0.0.1", 0), ("drain", 30.0), ("drain", 0)]
+        await until(lambda: lifecycle.phase is LifecyclePhase.STOPPED)
+    assert gateway.calls == [("start", "127.0.0.1", 0), ("drain", 30.0), ("drain", 0)]
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "no task outlives the server"
 
 
 @pytest.mark.parametrize(
     ("request_line", "status"),
     [(b"GET /", b"200"), (b"GET /a%20site.wbn", b"200"), (b"GET /other", b"404"), (b"POST /", b"405")],
 )
-def test_gateway_answers_every_request_without_an_origin(path, request_line, status):
-    async def response():
-        gateway = bundle_server._new_gateway(BundleServer(ReloadingBundle(path)))
-        await gateway.start("127.0.0.1", 0)
-        try:
-            reader, writer = await asyncio.open_connection(*gateway.addresses[0])
-            writer.write(request_line + b" HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
-            async with asyncio.timeout(PATIENCE):
-                received = await reader.read()
-            writer.close()
-        finally:
-            await gateway.drain(0)
-        return received
-
-    head, _, body = asyncio.run(response()).partition(b"\r\n\r\n")
+async def test_gateway_answers_every_request_without_an_origin(bundle, path, request_line, status):
+    gateway = bundle_server._new_gateway(BundleServer(bundle))
+    await gateway.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*gateway.addresses[0])
+    writer.write(request_line + b" HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await gateway.drain(0)
     assert head.split()[1] == status
     assert (body == path.read_bytes()) == (status == b"200")
 

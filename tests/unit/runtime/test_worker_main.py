@@ -48,112 +48,68 @@ class RecordingBackend(Backend):
         self.record(f"message {type(message).__name__}")
 
 
-def run(supervise, *, fails_at=""):
-    """Run a worker and await `supervise(channel)`; return its exit code, the messages it sent, and its calls."""
+async def run(*sent, fails_at=""):
+    """Run a worker, and send it these when it is ready; return its exit code, the messages it sent, and its calls."""
+    ours, theirs = socket.socketpair()
+    near, far = await Channel.open(ours, FROM_WORKER), await Channel.open(theirs, TO_WORKER)
+    backends = []
 
-    async def main():
-        ours, theirs = socket.socketpair()
-        near, far = await Channel.open(ours, FROM_WORKER), await Channel.open(theirs, TO_WORKER)
-        backends = []
+    def make(configuration, send):
+        backends.append(RecordingBackend(configuration, send))
+        backends[0].fails_at = fails_at
+        return backends[0]
 
-        def make(configuration, send):
-            backends.append(RecordingBackend(configuration, send))
-            backends[0].fails_at = fails_at
-            return backends[0]
-
-        async with asyncio.timeout(20):
-            serving = asyncio.ensure_future(worker_main._serve(far, make))
-            near.send(Configure("a"))
-            received = []
-            supervising = asyncio.ensure_future(supervise(near, received))
-            code = await serving
-            await far.close()
-            await supervising
-            while (message := await near.receive()) is not None:
-                received.append(message)
+    async with asyncio.timeout(20):
+        serving = asyncio.ensure_future(worker_main._serve(far, make))
+        near.send(Configure("a"))
+        received = [await near.receive()]
+        for message in sent:
+            near.send(message)
+            if isinstance(message, Query):
+                received.append(await near.receive())
+        if not sent:
             await near.close()
-        return code, received, backends[0].calls
-
-    return asyncio.run(main())
-
-
-async def read(channel, received, count=1):
-    for _ in range(count):
-        received.append(await channel.receive())
+        code = await serving
+        await far.close()
+        while sent and (message := await near.receive()) is not None:
+            received.append(message)
+        await near.close()
+    return code, received, backends[0].calls
 
 
-def test_ready_then_states_then_the_final_report():
-    async def supervise(channel, received):
-        await read(channel, received)
-        channel.send(Query("state", argument=True))
-        channel.send(Query("state", argument=False))
-        await read(channel, received, 2)
-        channel.send(Shutdown(2.5))
-
-    code, received, calls = run(supervise)
+async def test_ready_then_states_then_the_final_report():
+    code, received, calls = await run(Query("state", argument=True), Query("state", argument=False), Shutdown(2.5))
     assert code == 0
     assert [type(message) for message in received] == [Ready, Reply, Reply, Reply]
     assert calls == ["made a", "start", "whole state", "state", "drain 2.5", "state", "close"]
     assert (received[-1].name, msgspec.msgpack.decode(received[-1].content)) == ("state", calls[:-1])
 
 
-def test_a_query_that_the_backend_does_not_know_has_no_answer():
-    async def supervise(channel, received):
-        await read(channel, received)
-        channel.send(Query("other", "argument"))
-        channel.send(Shutdown(0))
-
-    _, received, calls = run(supervise)
+async def test_a_query_that_the_backend_does_not_know_has_no_answer():
+    _, received, calls = await run(Query("other", "argument"), Shutdown(0))
     assert received[1] == Reply("other", msgspec.msgpack.encode(None))
     assert calls == ["made a", "start", "drain 0", "state", "close"]
 
 
-def test_later_configurations_are_reloads():
-    async def supervise(channel, received):
-        await read(channel, received)
-        channel.send(Configure("b"))
-        channel.send(Query("state", argument=False))
-        await read(channel, received)
-        channel.send(Shutdown(0))
-
-    _, _, calls = run(supervise)
-    assert "reload b" in calls
+async def test_later_configurations_are_reloads_and_other_messages_are_passed_on():
+    _, _, calls = await run(Configure("b"), Query("state", argument=False), Ready(), Shutdown(0))
+    assert set(calls[2:4]) == {"reload b", "state"}
+    assert calls[4:] == ["message Ready", "drain 0", "state", "close"]
 
 
-def test_other_messages_are_passed_on():
-    async def supervise(channel, received):
-        await read(channel, received)
-        channel.send(Ready())
-        channel.send(Shutdown(0))
-
-    assert run(supervise)[2] == ["made a", "start", "message Ready", "drain 0", "state", "close"]
-
-
-def test_worker_whose_supervisor_is_gone_stops():
-    async def supervise(channel, received):
-        await read(channel, received)
-        await channel.close()
-
-    code, _, calls = run(supervise)
+async def test_worker_whose_supervisor_is_gone_stops():
+    code, _, calls = await run()
     assert code == 0
     assert calls == ["made a", "start", "message NoneType", "drain 5", "state", "close"]
 
 
-def test_error_of_the_start_is_reported():
-    async def supervise(channel, received):
-        await read(channel, received)
-
-    code, received, calls = run(supervise, fails_at="start")
+async def test_error_of_the_start_is_reported():
+    code, received, calls = await run(fails_at="start")
     assert (code, received) == (1, [StartFailed("cannot start")])
     assert calls == ["made a", "start", "close"]
 
 
-def test_unexpected_error_while_a_message_is_handled_ends_the_worker_with_the_reason():
-    async def supervise(channel, received):
-        await read(channel, received)
-        channel.send(Query("state", argument=True))
-
-    code, received, calls = run(supervise, fails_at="whole")
-    assert code == 1
-    assert received[-1] == StartFailed("internal error: KeyError: 'whole state'")
+async def test_unexpected_error_while_a_message_is_handled_ends_the_worker_with_the_reason():
+    code, received, calls = await run(Query("state", argument=True), fails_at="whole")
+    assert (code, received[-1]) == (1, StartFailed("internal error: KeyError: 'whole state'"))
     assert calls[-1] == "close"
