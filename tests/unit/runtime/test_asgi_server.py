@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 
 import h11
 import pytest
@@ -18,34 +19,27 @@ async def application(scope, receive, send):
     await send({"type": "http.response.body", "body": b"ok\n"})
 
 
-def limited(*, seconds=60, size=1000):
-    return AsgiLimits(connections=3, seconds=seconds, size=size)
+@asynccontextmanager
+async def running(application=application, *, seconds=60, size=1000):
+    """Run a server with these limits while inside; give the function that opens a connection to it."""
+    server = AsgiServer(limits=AsgiLimits(connections=3, seconds=seconds, size=size))
+    await server.bind("127.0.0.1", 0)
+    await server.start(application)
+    writers = []
 
+    async def connect():
+        reader, writer = await asyncio.open_connection(*server.addresses[0])
+        writers.append(writer)
+        return reader, writer
 
-def run(client, *, limits, application=application):
-    """Await `client(connect)` while a server with these limits runs; `connect` opens a connection to it."""
-
-    async def main():
-        server = AsgiServer(limits=limits)
-        await server.bind("127.0.0.1", 0)
-        await server.start(application)
-        writers = []
-
-        async def connect():
-            reader, writer = await asyncio.open_connection(*server.addresses[0])
-            writers.append(writer)
-            return reader, writer
-
-        try:
-            async with asyncio.timeout(20):
-                await client(connect)
-        finally:
-            await server.close()
-            for writer in writers:
-                writer.close()
-            await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
-
-    asyncio.run(main())
+    try:
+        async with asyncio.timeout(20):
+            yield connect
+    finally:
+        await server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 async def is_closed(reader):
@@ -55,8 +49,8 @@ async def is_closed(reader):
         return True
 
 
-def test_connection_beyond_the_limit_is_closed_and_others_are_served():
-    async def client(connect):
+async def test_connection_beyond_the_limit_is_closed_and_others_are_served():
+    async with running() as connect:
         waiting = [await connect() for _ in range(3)]
         reader, _ = await connect()
         assert await is_closed(reader)
@@ -64,14 +58,11 @@ def test_connection_beyond_the_limit_is_closed_and_others_are_served():
         writer.write(REQUEST)
         assert await reader.readexactly(15) == b"HTTP/1.1 200 OK"
 
-    run(client, limits=limited(seconds=60))
-
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", REQUEST[:-2], REQUEST * 2], ids=range(4))
-def test_connection_ends_with_its_time(sent):
+async def test_connection_ends_with_its_time(sent):
     """Whatever it was used for: an idle one, half a request head, a whole one, a response that was read."""
-
-    async def client(connect):
+    async with running(seconds=0.05) as connect:
         reader, writer = await connect()
         writer.write(sent)
         while not reader.at_eof():
@@ -80,10 +71,8 @@ def test_connection_ends_with_its_time(sent):
             except ConnectionResetError:
                 break
 
-    run(client, limits=limited(seconds=0.05))
 
-
-def test_response_that_is_not_read_ends_with_its_time():
+async def test_response_that_is_not_read_ends_with_its_time():
     ended = asyncio.Event()
 
     async def application(scope, receive, send):
@@ -92,12 +81,10 @@ def test_response_that_is_not_read_ends_with_its_time():
             await send({"type": "http.response.body", "body": bytes(10_000_000), "more_body": True})
         ended.set()
 
-    async def client(connect):
+    async with running(application, seconds=0.05) as connect:
         _, writer = await connect()
         writer.write(REQUEST)
         await ended.wait()
-
-    run(client, limits=limited(seconds=0.05), application=application)
 
 
 @pytest.fixture
@@ -111,41 +98,33 @@ def parsed(monkeypatch):
 
 @pytest.mark.parametrize("space", [b" ", b"\t"])
 @pytest.mark.parametrize("split", [False, True])
-def test_long_run_of_spaces_never_reaches_the_parser(parsed, space, split):
+async def test_long_run_of_spaces_never_reaches_the_parser(parsed, space, split):
     """h11 takes time quadratic in its length for a field that it refuses."""
     head = b"GET / HTTP/1.1\r\nHost: a\r\nA:" + space * 300 + b"\0\r\n\r\n"
-
-    async def client(connect):
+    async with running() as connect:
         reader, writer = await connect()
         for piece in (head[:200], head[200:]) if split else (head,):
             writer.write(piece)
             await asyncio.sleep(0.01)
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
-
-    run(client, limits=limited())
     assert space * 256 not in b"".join(parsed)
 
 
-def test_shorter_runs_of_spaces_are_accepted():
-    async def client(connect):
+async def test_shorter_runs_of_spaces_are_accepted():
+    async with running() as connect:
         reader, writer = await connect()
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nA:" + b" " * 255 + b"x\r\n\r\n")
         assert await reader.readexactly(15) == b"HTTP/1.1 200 OK"
 
-    run(client, limits=limited())
-
 
 @pytest.mark.parametrize("size", [999, 1000, 1001])
-def test_request_that_is_too_large_never_reaches_the_parser(parsed, size):
+async def test_request_that_is_too_large_never_reaches_the_parser(parsed, size):
     head = b"GET / HTTP/1.1\r\nHost: a\r\nA: "
     head += b"x" * (size - len(head) - 4) + b"\r\n\r\n"
-
-    async def client(connect):
+    async with running() as connect:
         reader, writer = await connect()
         writer.write(head)
         assert (await reader.readexactly(12)) == (b"HTTP/1.1 431" if size > 1000 else b"HTTP/1.1 200")
-
-    run(client, limits=limited(size=1000))
     assert bool(parsed) == (size <= 1000)
 
 

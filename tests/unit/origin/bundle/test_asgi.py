@@ -76,20 +76,16 @@ def test_reading_stops_after_a_disconnect(long):
     assert len(serve(BundleApp(long), scope("/"), gone_after=2).sent) in {3, 4}
 
 
-def test_zerocopysend_extension_is_used_for_parts(long):
+async def test_zerocopysend_extension_is_used_for_parts(long):
     app = BundleApp(long, unpack=True)
     request = scope("/long", (b"range", b"bytes=100000-299999"), extensions={ZEROCOPY: {}, PATHSEND: {}})
-
-    async def once() -> None:
-        server = Server()
-        await app(request, server.receive, server.send)
-        start, part = server.sent
-        assert start["status"] == 206
-        assert part["type"] == ZEROCOPY
-        assert part["count"] == 200_000
-        assert os.pread(part["file"].fileno(), part["count"], part["offset"]) == LONG[100_000:300_000]
-
-    asyncio.run(once())
+    server = Server()
+    await app(request, server.receive, server.send)
+    start, part = server.sent
+    assert start["status"] == 206
+    assert part["type"] == ZEROCOPY
+    assert part["count"] == 200_000
+    assert os.pread(part["file"].fileno(), part["count"], part["offset"]) == LONG[100_000:300_000]
 
 
 def test_pathsend_extension_is_used_for_whole_files(long):
@@ -141,37 +137,29 @@ def test_replaced_bundle_is_loaded_and_an_invalid_one_is_logged(bundle, caplog):
     assert "the bundle loaded before is still served" in caplog.text
 
 
-def test_truncation_during_sending_is_an_error(long):
+async def test_truncation_during_sending_is_an_error(long):
     app = BundleApp(long)
+    server = Server()
 
-    async def once() -> None:
-        server = Server()
+    async def send(message: Any) -> None:
+        await server.send(message)
+        os.truncate(long, 1000)
 
-        async def send(message: Any) -> None:
-            await server.send(message)
-            os.truncate(long, 1000)
-
-        with pytest.raises(OSError, match="written to"):
-            await app(scope(), server.receive, send)
-        assert not any(message.get("more_body") is False for message in server.sent[1:])
-
-    asyncio.run(once())
+    with pytest.raises(OSError, match="written to"):
+        await app(scope(), server.receive, send)
+    assert not any(message.get("more_body") is False for message in server.sent[1:])
 
 
-def test_lifespan_is_completed_and_websockets_are_closed(bundle):
+async def test_lifespan_is_completed_and_websockets_are_closed(bundle):
     app = BundleApp(bundle())
-
-    async def once() -> None:
-        server = Server()
-        server.requests = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-        await app({"type": "lifespan"}, server.receive, server.send)
-        assert [message["type"] for message in server.sent] == [
-            "lifespan.startup.complete",
-            "lifespan.shutdown.complete",
-        ]
-        server = Server()
-        server.requests = [{"type": "websocket.connect"}]
-        await app({"type": "websocket"}, server.receive, server.send)
-        assert server.sent == [{"type": "websocket.close", "code": 1000}]
-
-    asyncio.run(once())
+    server = Server()
+    server.requests = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    await app({"type": "lifespan"}, server.receive, server.send)
+    assert [message["type"] for message in server.sent] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+    ]
+    server = Server()
+    server.requests = [{"type": "websocket.connect"}]
+    await app({"type": "websocket"}, server.receive, server.send)
+    assert server.sent == [{"type": "websocket.close", "code": 1000}]
