@@ -4,7 +4,7 @@ The heads are literal fields, never indexed, so that they need no state and can 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpack import Encoder, NeverIndexedHeaderTuple
 from hyperframe.frame import (
@@ -18,33 +18,7 @@ from hyperframe.frame import (
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WIDEST = (1 << 31) - 1
-PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR, ENHANCE_YOUR_CALM = 1, 3, 5, 6, 11
-
-
-Bytes = Callable[[int], Iterator[bytes]]
-
-
-@dataclass(frozen=True)
-class Attack:
-    """The bytes after the preface, for the port of a target that echoes, and the error that ends the connection."""
-
-    bytes: Bytes
-    codes: frozenset[int]
-    word: str
-    """The reason that the server sends."""
-
-
-ATTACKS: dict[str, Attack] = {}
-
-
-def attack(*codes: int, word: str = "") -> Callable[[Bytes], Bytes]:
-    """Add an attack to the list."""
-
-    def add(made: Bytes) -> Bytes:
-        ATTACKS[made.__name__.replace("_", " ")] = Attack(made, frozenset(codes), word)
-        return made
-
-    return add
+PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, ENHANCE_YOUR_CALM = 1, 3, 6, 11
 
 
 def literal(name: bytes, value: bytes) -> bytes:
@@ -57,146 +31,106 @@ def block(port: int) -> bytes:
     return literal(b":method", b"CONNECT") + literal(b":authority", b"a.example:%d" % port)
 
 
+def headers(stream: int, head: bytes, *flags: str) -> bytes:
+    """Write a whole head."""
+    return bytes(HeadersFrame(stream, data=head, flags=["END_HEADERS", *flags]).serialize())
+
+
 def connect(stream: int, port: int) -> bytes:
     """Ask for a tunnel."""
-    return bytes(HeadersFrame(stream, data=block(port), flags=["END_HEADERS"]).serialize())
+    return headers(stream, block(port))
 
 
-def streams() -> Iterator[int]:
-    """Return the numbers of a client's streams."""
-    return iter(range(1, 1 << 20, 2))
+class Attack(NamedTuple):
+    """`first` is sent once, then `again` for every further stream; both have the port of a target that echoes."""
+
+    codes: set[int]
+    """Errors that end the connection."""
+    word: str
+    """The reason that the server sends."""
+    again: Callable[[int, int], bytes]
+    first: Callable[[int], bytes] = lambda port: b""
+
+    def bytes(self, port: int) -> Iterator[bytes]:
+        """Yield what is sent after the preface."""
+        start = self.first(port)
+        yield start
+        for stream in range(3 if start else 1, 1 << 20, 2):
+            yield self.again(stream, port)
 
 
-@attack(ENHANCE_YOUR_CALM, word="resets")
-def rapid_reset(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield connect(stream, port) + RstStreamFrame(stream, error_code=8).serialize()
+CALM = {ENHANCE_YOUR_CALM}
+CALM_OR_FULL = {ENHANCE_YOUR_CALM, PROTOCOL_ERROR}
+"""Of a slow server: too many streams at once."""
+END = DataFrame(1, flags=["END_STREAM"]).serialize()
+GET = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":path", b"/")
+LARGE = Encoder().encode([("x", "y" * 4000)], huffman=False)
+"""One large field, which is stored in the table and then referred to by one byte."""
+LETTERS = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 16_000)])
+"""As many letters in Huffman code as a head can have."""
 
 
-@attack(PROTOCOL_ERROR)
-def resets_caused_by_errors(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield connect(stream, port) + b"\0\0\x04\x08\0" + stream.to_bytes(4) + b"\0\0\0\0"
+def last_data(stream: int) -> bytes:
+    """Write a byte, and the end of a stream."""
+    return bytes(DataFrame(stream, data=b"x", flags=["END_STREAM"]).serialize())
 
 
-@attack(ENHANCE_YOUR_CALM, word="failed requests")
-def data_after_the_end(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        data = DataFrame(stream, data=b"x", flags=["END_STREAM"]).serialize()
-        yield connect(stream, port) + data + data
+def tunnel(port: int) -> bytes:
+    """Ask for the first tunnel."""
+    return connect(1, port)
 
 
-@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # or too many streams at once
-def requests_that_are_refused(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield connect(stream, 1)
-
-
-@attack(PROTOCOL_ERROR, word="Max inbound streams")
-def too_many_streams(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield connect(stream, port)
-
-
-@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # or too many streams at once
-def requests_that_are_not_connect(port: int) -> Iterator[bytes]:
-    head = literal(b":method", b"GET") + literal(b":scheme", b"https") + literal(b":path", b"/")
-    for stream in streams():
-        yield HeadersFrame(stream, data=head, flags=["END_HEADERS", "END_STREAM"]).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # or too many streams at once
-def malformed_requests(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield HeadersFrame(stream, data=literal(b"X", b"y"), flags=["END_HEADERS"]).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="header block")
-def empty_continuations(port: int) -> Iterator[bytes]:
-    yield HeadersFrame(1).serialize()
-    while True:
-        yield ContinuationFrame(1).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM)
-def hpack_bomb(port: int) -> Iterator[bytes]:
-    """Store one large field in the table, and refer to it by one byte, 16,000 times in each head."""
-    remembered = Encoder().encode([("x", "y" * 4000)], huffman=False)
-    yield HeadersFrame(1, data=block(port) + remembered, flags=["END_HEADERS"]).serialize()
-    for stream in range(3, 1 << 20, 2):
-        yield HeadersFrame(stream, data=block(port) + b"\xbe" * 16_000, flags=["END_HEADERS"]).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, PROTOCOL_ERROR)  # too many bytes of heads or, of a slow server, too many streams
-def heads_in_huffman_code(port: int) -> Iterator[bytes]:
-    """Write as many letters in Huffman code as a head can have."""
-    letters = Encoder().encode([NeverIndexedHeaderTuple("x", "e" * 16_000)])
-    for stream in streams():
-        yield HeadersFrame(stream, data=block(port) + letters, flags=["END_HEADERS"]).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="settings")
-def settings_of_tables_and_windows(port: int) -> Iterator[bytes]:
-    for number in range(1 << 20):
-        yield SettingsFrame(0, settings={1: number * 4096, 4: number}).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="empty DATA")
-def empty_data(port: int) -> Iterator[bytes]:
-    yield connect(1, port)
-    while True:
-        yield DataFrame(1).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="empty DATA")
-def padding_alone(port: int) -> Iterator[bytes]:
-    yield connect(1, port)
-    while True:
-        yield DataFrame(1, pad_length=255, flags=["PADDED"]).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="WINDOW_UPDATE")
-def windows_increased_by_one(port: int) -> Iterator[bytes]:
-    yield connect(1, port)
-    while True:
-        yield WindowUpdateFrame(1, window_increment=1).serialize()
-
-
-@attack(ENHANCE_YOUR_CALM, word="failed requests")
-def windows_that_are_too_large(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield connect(stream, port) + WindowUpdateFrame(stream, window_increment=WIDEST).serialize()
-
-
-@attack(FLOW_CONTROL_ERROR, ENHANCE_YOUR_CALM)
-def more_data_than_the_window(port: int) -> Iterator[bytes]:
-    yield connect(1, 1)
-    while True:
-        yield DataFrame(1, data=bytes(16_384)).serialize()
-
-
-@attack(PROTOCOL_ERROR, FRAME_SIZE_ERROR)
-def garbage(port: int) -> Iterator[bytes]:
-    while True:
-        yield bytes(range(256))
-
-
-@attack(ENHANCE_YOUR_CALM, word="failed requests")
-def second_heads_after_the_end(port: int) -> Iterator[bytes]:
-    end = DataFrame(1, flags=["END_STREAM"]).serialize()
-    yield connect(1, port) + end
-    while True:
-        yield connect(1, port)
-
-
-@attack(ENHANCE_YOUR_CALM, word="resets")
-def heads_after_a_reset(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        yield connect(stream, port) + RstStreamFrame(stream).serialize() + connect(stream, port)
-
-
-@attack(ENHANCE_YOUR_CALM, word="failed requests")
-def trailers(port: int) -> Iterator[bytes]:
-    for stream in streams():
-        trailer = HeadersFrame(stream, data=literal(b"x", b"y"), flags=["END_HEADERS", "END_STREAM"]).serialize()
-        yield connect(stream, port) + trailer
+ATTACKS: dict[str, Attack] = {
+    "rapid reset": Attack(
+        CALM, "resets", lambda s, port: connect(s, port) + RstStreamFrame(s, error_code=8).serialize()
+    ),
+    "resets caused by errors": Attack(
+        {PROTOCOL_ERROR}, "", lambda s, port: connect(s, port) + b"\0\0\x04\x08\0" + s.to_bytes(4) + b"\0\0\0\0"
+    ),
+    "data after the end": Attack(CALM, "failed requests", lambda s, port: connect(s, port) + 2 * last_data(s)),
+    "requests that are refused": Attack(CALM_OR_FULL, "", lambda s, port: connect(s, 1)),
+    "too many streams": Attack({PROTOCOL_ERROR}, "Max inbound streams", connect),
+    "requests that are not CONNECT": Attack(CALM_OR_FULL, "", lambda s, port: headers(s, GET, "END_STREAM")),
+    "malformed requests": Attack(CALM_OR_FULL, "", lambda s, port: headers(s, literal(b"X", b"y"))),
+    "empty continuations": Attack(
+        CALM, "header block", lambda s, port: ContinuationFrame(1).serialize(), lambda port: HeadersFrame(1).serialize()
+    ),
+    "HPACK bomb": Attack(
+        CALM,
+        "",
+        lambda s, port: headers(s, block(port) + b"\xbe" * 16_000),
+        lambda port: headers(1, block(port) + LARGE),
+    ),
+    "heads in Huffman code": Attack(CALM_OR_FULL, "", lambda s, port: headers(s, block(port) + LETTERS)),
+    "settings of tables and windows": Attack(
+        CALM, "settings", lambda s, port: SettingsFrame(0, settings={1: s * 2048, 4: s}).serialize()
+    ),
+    "empty DATA": Attack(CALM, "empty DATA", lambda s, port: DataFrame(1).serialize(), tunnel),
+    "padding alone": Attack(
+        CALM, "empty DATA", lambda s, port: DataFrame(1, pad_length=255, flags=["PADDED"]).serialize(), tunnel
+    ),
+    "windows increased by one": Attack(
+        CALM, "WINDOW_UPDATE", lambda s, port: WindowUpdateFrame(1, window_increment=1).serialize(), tunnel
+    ),
+    "windows that are too large": Attack(
+        CALM,
+        "failed requests",
+        lambda s, port: connect(s, port) + WindowUpdateFrame(s, window_increment=WIDEST).serialize(),
+    ),
+    "more data than the window": Attack(
+        {FLOW_CONTROL_ERROR, ENHANCE_YOUR_CALM},
+        "",
+        lambda s, port: DataFrame(1, data=bytes(16_384)).serialize(),
+        lambda port: connect(1, 1),
+    ),
+    "garbage": Attack({PROTOCOL_ERROR, FRAME_SIZE_ERROR}, "", lambda s, port: bytes(range(256))),
+    "second heads after the end": Attack(
+        CALM, "failed requests", lambda s, port: connect(1, port), lambda port: connect(1, port) + END
+    ),
+    "heads after a reset": Attack(
+        CALM, "resets", lambda s, port: connect(s, port) + RstStreamFrame(s).serialize() + connect(s, port)
+    ),
+    "trailers": Attack(
+        CALM, "failed requests", lambda s, port: connect(s, port) + headers(s, literal(b"x", b"y"), "END_STREAM")
+    ),
+}

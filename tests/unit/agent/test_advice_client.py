@@ -6,6 +6,9 @@ Fetches in threads and in tasks: each reports once, whatever becomes of it.
 import asyncio
 import logging
 import queue
+import subprocess
+import sys
+import textwrap
 import threading
 
 import anyio
@@ -20,7 +23,6 @@ from headgate.advice.parser import UNREACHABLE
 from headgate.agent import advice_client
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, in_task, in_thread
 from headgate.agent.wait import FetchWait
-from tests.unit.agent.programs import printed
 
 ORIGIN = "https://example.com"
 NOW = 1000.0
@@ -314,7 +316,8 @@ def test_a_hanging_thread_does_not_keep_the_program_running():
     begun.wait(30)
     print("the end")
     """
-    assert printed(program) == "the end\n"
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    assert subprocess.run(command, capture_output=True, timeout=30, check=True).stdout == b"the end\n"
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

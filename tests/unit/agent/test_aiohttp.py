@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 
 from headgate.agent.aiohttp import Middleware
 from headgate.errors import MissingExtra
-from tests.unit.agent.transport_laws import TARGETS, URL, TransportLaws, frozen
+from tests.unit.agent.transport_laws import TARGETS, URL, Script, TransportLaws, frozen
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -47,19 +47,9 @@ def response(status=200, *lines, body=(), **attributes):
     return made
 
 
-class Wire:
-    """Answers with what it was made with, one after the other."""
-
-    def __init__(self, *answers: SimpleNamespace | Exception) -> None:
-        self.answers = list(answers)
-        self.sent: list[SimpleNamespace] = []
-
+class Wire(Script):
     async def __call__(self, request):
-        self.sent.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        return self.answer(request)
 
 
 def sent(courtesy, wire, *requests, **options):

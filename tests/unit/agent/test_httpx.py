@@ -16,7 +16,7 @@ import pytest
 
 from headgate.agent import Courtesy, RetryLater, httpx_client
 from headgate.agent.httpx import AsyncClient, AsyncTransport, Client, Transport
-from tests.unit.agent.transport_laws import URL, TransportLaws, caused, frozen
+from tests.unit.agent.transport_laws import URL, Script, TransportLaws, caused, frozen
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -52,23 +52,18 @@ class Body(httpx2.SyncByteStream, httpx2.AsyncByteStream, httpx.SyncByteStream, 
         self.is_closed = True
 
 
-class Wire:
-    """A transport of both kinds that answers with what it was made with, one after the other."""
+class Wire(Script):
+    """A transport of both kinds."""
 
     def __init__(self, *answers) -> None:
-        self.answers = list(answers)
-        self.sent = []
+        super().__init__(*answers)
         self.calls = []
 
     def handle_request(self, request):
-        self.sent.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        return self.answer(request)
 
     async def handle_async_request(self, request):
-        return self.handle_request(request)
+        return self.answer(request)
 
     def __enter__(self):
         self.calls.append("enter")

@@ -19,26 +19,16 @@ from urllib3.util import Retry
 from headgate.agent import Courtesy, RetryLater, SharedThrottle
 from headgate.agent.requests import Adapter, Held
 from headgate.errors import ConfigurationError, MissingExtra
-from tests.unit.agent.transport_laws import URL, TransportLaws, frozen, outcome
+from tests.unit.agent.transport_laws import URL, Script, TransportLaws, frozen, outcome
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
-class Wire(BaseAdapter):
-    """Answers with what it was made with, one after the other."""
-
-    def __init__(self, *answers: requests.Response) -> None:
-        super().__init__()
-        self.answers = list(answers)
-        self.sent: list[tuple[requests.PreparedRequest, tuple[object, ...], dict[str, object]]] = []
-        self.is_closed = False
+class Wire(Script, BaseAdapter):
+    is_closed = False
 
     def send(self, request, *args, **options):
-        self.sent.append((request, args, options))
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        return self.answer((request, args, options))
 
     def close(self):
         self.is_closed = True

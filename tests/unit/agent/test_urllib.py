@@ -13,30 +13,18 @@ import pytest
 
 from headgate.agent import Courtesy
 from headgate.agent.urllib import Handler, Held
-from tests.unit.agent.transport_laws import TransportLaws, frozen, outcome
+from tests.unit.agent.transport_laws import Script, TransportLaws, frozen, outcome
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 URL = "http://example.com/path"
 
 
-class Wire(urllib.request.BaseHandler):
-    """Answers with what it was made with, one after the other, instead of the library's own."""
+class Wire(Script, urllib.request.BaseHandler):
+    """Is called instead of the library's own handlers."""
 
     handler_order = 499
-
-    def __init__(self, *answers: SimpleNamespace) -> None:
-        self.answers = list(answers)
-        self.sent: list[urllib.request.Request] = []
-
-    def http_open(self, request):
-        self.sent.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    https_open = http_open
+    http_open = https_open = Script.answer
 
 
 def response(status=200, *lines, **attributes):

@@ -42,6 +42,22 @@ def frozen(**options: Any) -> Courtesy:
     return Courtesy(clock=lambda: NOW, **options)
 
 
+class Script:
+    """Answers with what it was made with, one after the other."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.sent: list[Any] = []
+
+    def answer(self, request: Any) -> Any:
+        """Return or raise the next answer."""
+        self.sent.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
 def caused(error: Exception, cause: BaseException) -> Exception:
     """Return `error` with a cause."""
     error.__cause__ = cause

@@ -26,11 +26,10 @@ from headgate.fetch import fetcher
 from headgate.fetch.destinations import AddressRules
 from headgate.fetch.fetcher import fetch_advice
 from tests.quotes import quotes
-from tests.unit.agent import scripted
 
 IDENTITY = AgentIdentity(["ExampleProxy", "prefetch-proxy", "*"])
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
-URL = "http://127.0.0.1:1/"
+URL = "http://127.0.0.1:PORT/"
 TYPE = b"Content-Type: application/trafficadvice+json\r\n"
 
 
@@ -85,7 +84,8 @@ def fetched(
     host: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
-    fields: tuple[tuple[str, str], ...] | None = None,
+    url: str | None = None,
+    fields: tuple[tuple[str, str], ...] = (),
     **options: object,
 ) -> AdviceResponse:
     async def fetch() -> AdviceResponse:
@@ -93,8 +93,8 @@ def fetched(
         async with listening:
             server.port = listening.sockets[0].getsockname()[1]
             request = advice_request(f"{'https' if tls else 'http'}://{host}:{server.port}", IDENTITY)
-            if fields is not None:
-                request = AdviceRequest(request.url + "?a=b", fields)
+            if url is not None:
+                request = AdviceRequest(url.replace("PORT", str(server.port)), fields)
             response = await asyncio.to_thread(fetch_advice, request, tls=trust, **options)
             await server.over()
             return response
@@ -135,22 +135,19 @@ def test_the_request_is_a_plain_get(monkeypatch, tmp_path):
 def test_a_forbidden_address_is_not_connected_to(monkeypatch, host):
     """Also one that a name has beside others."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 1)) for each in ("93.184.216.34", "10.0.0.1")]
-    with scripted.serving(lambda connection, server: connection.sendall(answer())) as server:
-        request = AdviceRequest(f"http://{host}:{server.port}/?a=b", ())
-        with monkeypatch.context() as patched:
-            if host == "a.example":
-                patched.setattr(socket, "getaddrinfo", lambda *_given, **_options: found)
-            response = fetch_advice(request, rules=AddressRules())
-        assert response.status == 0
-        assert "which is loopback" in response.failure or "10.0.0.1, which is private" in response.failure
-        if host == "127.0.0.1":
-            assert fetch_advice(request, rules=AddressRules([ip_network("127.0.0.1/32")])).status == 200
+    if host == "a.example":
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_given, **_options: found)
+    response = fetched(Server(answer()), url=f"http://{host}:PORT/", rules=AddressRules())
+    assert response.status == 0
+    assert "which is loopback" in response.failure or "10.0.0.1, which is private" in response.failure
+    if host == "127.0.0.1":
+        assert fetched(Server(answer()), rules=AddressRules([ip_network("127.0.0.1/32")])).status == 200
 
 
 def test_the_request_has_the_given_fields():
     server = Server(answer(status=b"304 Not Modified"), hears_out=True)
     fields = (("If-None-Match", '"a"'), ("If-Modified-Since", "Sat, 01 Jan 2000 00:00:00 GMT"), ("User-Agent", "é"))
-    fetched(server, fields=fields)
+    fetched(server, url="http://127.0.0.1:PORT/.well-known/traffic-advice?a=b", fields=fields)
     assert (
         b"".join(server.heard)
         == (
@@ -174,21 +171,24 @@ def test_the_request_has_the_given_fields():
         (URL, (("User-Agent", "a\0"),)),
         (URL, (("User-Agent", "\u20ac"),)),
         (URL, (("A\r\nB", "c"),)),
-        ("http://127.0.0.1:1/\x00", ()),
-        ("http://127.0.0.1:1/\u20ac", ()),
-        ("http://127.0.0.1:1/\xe9", ()),
+        ("http://127.0.0.1:PORT/\x00", ()),
+        ("http://127.0.0.1:PORT/\u20ac", ()),
+        ("http://127.0.0.1:PORT/\xe9", ()),
         ("http://127.0.0.1:99999/", ()),
         ("http://[::1/", ()),
         ("https://" + "a" * 300, ()),
     ],
 )
 def test_an_invalid_request_is_not_sent(url, fields):
-    heard = []
-    with scripted.serving(lambda connection, server: heard.append(connection.recv(1 << 16))) as server:
-        response = fetch_advice(AdviceRequest(url.replace(":1/", f":{server.port}/"), fields))
-    assert response[:3] == NETWORK_ERROR[:3]
-    assert response.failure
-    assert b"".join(heard) == b""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        response = fetch_advice(AdviceRequest(url.replace("PORT", str(server.getsockname()[1])), fields))
+        assert response[:3] == NETWORK_ERROR[:3]
+        assert response.failure
+        server.setblocking(False)
+        with suppress(OSError):  # unless it connects
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(1 << 16) == b""
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,9 @@ def test_the_host_of_the_url_is_connected_to(monkeypatch, url, expected):
 
 
 def test_credentials_in_the_url_are_not_sent():
-    heard = []
-
-    def listen(connection, server):
-        heard.append(connection.recv(1 << 16))
-
-    with scripted.serving(listen) as server:
-        fetch_advice(AdviceRequest(f"http://user:password@127.0.0.1:{server.port}/a", ()))
-    assert heard == [b"GET /a HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % server.port]
+    server = Server(answer())
+    fetched(server, url="http://user:password@127.0.0.1:PORT/a")
+    assert server.heard == [b"GET /a HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % server.port]
 
 
 @quotes(
@@ -393,7 +388,7 @@ def test_a_hanging_name_server_is_a_network_error(monkeypatch):
     monkeypatch.setattr(fetcher, "_MARGIN", 0.0)
     request = advice_request("https://slow.example", IDENTITY)
     assert fetch_advice(request, timeout=0.05) == NETWORK_ERROR._replace(failure="not within 0.05 s")
-    name, thread = asked.get(timeout=scripted.PATIENCE)
+    name, thread = asked.get(timeout=30)
     over.set()
     assert name == "slow.example"
     assert thread.daemon
