@@ -1,8 +1,6 @@
 """Traffic advice between two processes: a gate that publishes it, and an agent that fetches it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -55,34 +53,3 @@ def test_there_is_no_finding_about_the_advice_of_the_gate(gate):
     for what, stdin in ((gate.ready["address"], ""), ("-", document)):
         code, report = said("check", what, "--json", stdin=stdin)
         assert (code, report) == (0, {"conforming": {"disallowed": False, "fraction": 0.25}, "findings": []})
-
-
-HUNG = """
-import socket, sys, threading
-
-def getaddrinfo(host, port, *, flags=0, **options):
-    if flags & socket.AI_NUMERICHOST:
-        raise socket.gaierror(socket.EAI_NONAME, "it is a name")
-    threading.Event().wait()
-
-socket.getaddrinfo = getaddrinfo
-import headgate.advice.fetching
-headgate.advice.fetching.ADVICE_TIMEOUT = 0.2
-from headgate.cli import main
-main()
-"""
-
-
-@pytest.mark.parametrize("command", ["fetch", "check"])
-def test_commands_end_although_a_name_server_hangs(command):
-    identity = ["--identity", "ExampleBot,*"] if command == "fetch" else []
-    arguments = ["advice", command, "https://slow.example", *identity, "--json"]
-    done = subprocess.run(
-        [sys.executable, "-c", HUNG, *arguments], capture_output=True, timeout=programs.PATIENCE, check=False
-    )
-    told = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (1, b"")
-    if command == "fetch":
-        assert (told["result"], told["reason"]) == ("unreachable", "no response received: not within 0.2 s")
-    else:
-        assert [finding["code"] for finding in told["findings"]] == ["unreachable"]

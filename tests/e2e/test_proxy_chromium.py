@@ -75,13 +75,14 @@ def test_a_prefetch_fetches_advice_and_is_used_without_a_second_request(tmp_path
     browse(check, tmp_path)
 
 
-def test_origins_that_advise_against_it_get_no_prefetch(tmp_path: Path) -> None:
+def test_refused_origins_get_no_prefetch_and_affect_no_other(tmp_path: Path) -> None:
     async def check(browser: Browser, origin: Origin, running: Proxy) -> None:
         origin.advise("no.example.org", {"user_agent": "prefetch-proxy", "disallow": True})
         origin.advise("none.example.org", {"user_agent": "*", "fraction": 0})
         origin.advise("busy.example.org", status=503, retry_after="600")
         unwanted = ["no.example.org", "none.example.org", "busy.example.org"]
-        assert await prefetch(browser, origin, *unwanted, FIRST) == [FAILED, FAILED, FAILED, READY]
+        refused = ["down.example.org", "denied.example.org", "inner.example.org"]
+        assert await prefetch(browser, origin, *unwanted, *refused, FIRST) == [*[FAILED] * 6, READY]
         # Each was asked for its advice, by the proxy alone; no other handshake has begun.
         for host in unwanted:
             assert origin.paths(host) == [ADVICE]
@@ -94,27 +95,15 @@ def test_origins_that_advise_against_it_get_no_prefetch(tmp_path: Path) -> None:
             "no.example.org": (0, {"advice_disallowed": 2}),
             "none.example.org": (0, {"advice_fraction": 2}),
             "busy.example.org": (0, {"advice_unreachable": 2}),
+            "down.example.org": (0, {"dial_refused": 1}),
+            "denied.example.org": (0, {"host": 1}),
+            "inner.example.org": (0, {"address": 1}),
             FIRST: (1, {}),
         }
 
-    browse(check, tmp_path)
-
-
-def test_unreachable_and_forbidden_origins_affect_no_other_origin(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         nowhere = f"down.example.org=127.0.0.1:{closed.getsockname()[1]}"
-
-        async def check(browser: Browser, origin: Origin, running: Proxy) -> None:
-            refused = ["down.example.org", "denied.example.org", "inner.example.org"]
-            assert await prefetch(browser, origin, *refused, FIRST) == [FAILED, FAILED, FAILED, READY]
-            assert asked(running) == {
-                "down.example.org": (0, {"dial_refused": 1}),
-                "denied.example.org": (0, {"host": 1}),
-                "inner.example.org": (0, {"address": 1}),
-                FIRST: (1, {}),
-            }
-
         flags = ["--resolve", nowhere, "--deny-host", "denied.example.org", "--resolve", "inner.example.org=10.1.2.3"]
         browse(check, tmp_path, *flags)
 

@@ -80,15 +80,6 @@ def test_the_failures_of_one_process_hold_all(tmp_path, failing):
     assert len(seen) == 3
 
 
-def test_one_of_four_processes_fetches_advice(tmp_path, failing):
-    url, seen = failing
-    script = CRAWLER.replace("Courtesy(", 'Courtesy("ExampleBot", ')
-    command = [sys.executable, "-c", script, str(tmp_path / "file"), url]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    assert {process.communicate(timeout=PATIENCE)[0][-6:] for process in processes} == {" fine\n"}
-    assert seen.count("/.well-known/traffic-advice") == 1
-
-
 def test_killed_processes_lose_no_hold_that_they_have_written(tmp_path):
     path = tmp_path / "file"
     with SharedThrottle(path) as survivor:
