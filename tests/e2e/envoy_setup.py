@@ -6,8 +6,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from headgate.config import Address
 from headgate.origin.sidecar.envoy_conf import configuration
 from headgate.origin.sidecar.site import Site
@@ -29,17 +27,9 @@ it, the command runs all the same.
 class EnvoyNode(Node):
     """An Envoy."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, *, listen: Address) -> None:
-        super().__init__(name, command, folder, port=listen.port, announces=False)
-        self._host = listen.host
-
-    def wait_until_ready(self) -> None:
-        """Wait until it accepts connections."""
-        servers.wait_for(self.port, self._process, host=self._host)
-
     def get(self, client: str = "", *more: tuple[str, str]) -> Answer:
         """Return the response to a request on a connection of its own; texts are Latin-1."""
-        connection = http.client.HTTPConnection(self._host, self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.putrequest("GET", "/")
             for name, value in [("X-Client", client), *more] if client else more:
@@ -64,35 +54,18 @@ class Fleet:
         self.bus = bus
         """The port of the master's accounting address."""
 
-    def are_alive(self) -> bool:
-        """Return whether every Envoy still is the process that was started."""
-        return all(psutil.Process(envoy.pid).status() != psutil.STATUS_ZOMBIE for envoy in self.envoys)
 
-    def describe(self) -> str:
-        """Return what all of them have written."""
-        return "\n".join(f"{node.name}: {node.said()}" for node in [self.master, *self.envoys])
-
-
-def envoy_node(folder: Path, name: str, text: str, listen: Address) -> EnvoyNode:
-    """Return an Envoy that has not started, with this configuration, which has this listener."""
+def envoy_node(folder: Path, name: str, text: str, port: int) -> EnvoyNode:
+    """Return an Envoy that has not started, with this configuration, which has a listener at this port."""
     file = folder / f"{name}.yaml"
     file.write_text(text)
     program = servers.find_program("envoy") or "envoy"
     options = ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
-    return EnvoyNode(name, [*FIRST, program, "-c", str(file), *options], folder, listen=listen)
+    return EnvoyNode(name, [*FIRST, program, "-c", str(file), *options], folder, port=port, announces=False)
 
 
 @contextmanager
-def fleet(
-    folder: Path,
-    rule: str,
-    *,
-    envoys: int = 1,
-    host: str = "127.0.0.1",
-    identify: str = "header:x-client",
-    master: Sequence[object] = (),
-    edit: Any = str,
-) -> Iterator[Fleet]:
+def fleet(folder: Path, rule: str, *, envoys: int = 1, edit: Any = str) -> Iterator[Fleet]:
     """Run Envoys before one origin, and their master with one rule; `edit` changes the configuration of the Envoys."""
     with ExitStack() as running:
         origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
@@ -100,17 +73,17 @@ def fleet(
         options = ["--listen", f"127.0.0.1:{bus}", "--rlqs", f"127.0.0.1:{quota}", "--domain", f"{DOMAIN}={rule}"]
         nodes: list[EnvoyNode] = []
         for number in range(envoys):
-            listen = Address(host, servers.free_port())
+            port = servers.free_port()
             site = Site(
-                listen=listen,
+                listen=Address("127.0.0.1", port),
                 origin=origin.url,
                 domain=DOMAIN,
-                identify=identify,
+                identify="header:x-client",
                 rlqs=Address("127.0.0.1", quota),
                 rejection_status=429,
             )
-            nodes.append(envoy_node(folder, f"envoy{number}", edit(configuration(site)), listen))
-        command = [*FIRST, *headgate_command("master", *options, *master)]
+            nodes.append(envoy_node(folder, f"envoy{number}", edit(configuration(site)), port))
+        command = [*FIRST, *headgate_command("master", *options)]
         system = Fleet(Node("master", command, folder, port=bus), nodes, bus)
         for node in [system.master, *nodes]:
             running.callback(node.close)

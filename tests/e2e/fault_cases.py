@@ -18,7 +18,8 @@ from tests.e2e.fault_load import LoadPlan, Sample, running_load
 from tests.e2e.fault_node import Node
 from tests.e2e.fault_system import Shape, System, running_system
 
-Step = Callable[[System], None]
+Step = Callable[[Any], None]
+"""Does something to a `System`, or to another object that has nodes by name."""
 
 CONTROL_DELAY = 1.0
 """Seconds from a request to its hold at every gate, on a machine with other work, if no probe shows that it is longer.
@@ -138,8 +139,6 @@ class Outcome:
     lost: Sequence[Sample]
     """Those of the lost gates."""
     began: float
-    ending: float
-    """When its end began, such as the start of a new process, which needs CPU time itself."""
     ended: float
     limited: float
     """When accounting from each gate had an effect at every gate again."""
@@ -175,7 +174,6 @@ def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = 
             began = time.monotonic()
             fault.begin(system)
             time.sleep(times.during)
-            ending = time.monotonic()
             fault.end(system)
             ended = time.monotonic()
             system.wait_until_limited()
@@ -185,7 +183,7 @@ def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = 
         system.check_limits()
     lost = [sample for sample in samples if sample.gate in fault.lost_gates]
     kept = [sample for sample in samples if sample.gate not in fault.lost_gates]
-    return Outcome(fault, kept, lost, began, ending, ended, limited)
+    return Outcome(fault, kept, lost, began, ended, limited)
 
 
 def run_restarts(folder: Path, orders: Iterable[Sequence[str]]) -> list[Sample]:

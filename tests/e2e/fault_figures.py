@@ -1,8 +1,5 @@
-"""What a fault did to the requests of a load: failures, latency, time without limits, and admitted requests against
-the rule.
-"""
+"""What a fault did to the requests of a load: failures, time without limits, and admitted requests against the rule."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -22,12 +19,6 @@ def failed(samples: Iterable[Sample]) -> list[Sample]:
 def wrongly_rejected(samples: Iterable[Sample]) -> list[Sample]:
     """Return the rejected requests of identifiers that are below the rule."""
     return [sample for sample in samples if sample.kind in {"cold", "probe"} and sample.status == REJECTED]
-
-
-def p99(samples: Sequence[Sample]) -> float:
-    """Return the seconds within which 99 of 100 requests ended; NaN without requests."""
-    latencies = sorted(sample.latency for sample in samples)
-    return latencies[math.ceil(0.99 * len(latencies)) - 1] if latencies else math.nan
 
 
 def answered(sample: Sample) -> float:

@@ -1,7 +1,6 @@
 """A process at a fixed address that a fault test may stop, kill and start again: any program, or a gate."""
 
 import hashlib
-import http.client
 import json
 import os
 import re
@@ -17,9 +16,8 @@ from typing import Any
 import psutil
 
 from tests import servers
+from tests.e2e.programs import PATIENCE, request
 from tests.forked import PROGRAM, Forked
-
-PATIENCE = 20.0  # seconds; only ever reached by a failing test
 
 
 class Node:
@@ -131,14 +129,7 @@ class GateNode(Node):
 
     def get(self, path: str, client: str) -> int:
         """Return the status of a request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            connection.request("GET", path, headers={"X-Client": client})
-            response = connection.getresponse()
-            response.read()
-            return response.status
-        finally:
-            connection.close()
+        return request(self.port, path, X_Client=client).status
 
     def state(self) -> Any:
         """Return the value of /api/state."""

@@ -71,8 +71,6 @@ class Shape:
     """Processes of each gate."""
     rule: str = "2/s burst 4"
     algorithm: AlgorithmName = "gcra"
-    gate: str = ""
-    """More keys of [gate]."""
     routers: int = 0
     """Routers between gates and masters."""
     store: Literal["", "redis", "cluster"] = ""
@@ -226,7 +224,7 @@ def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[i
     keys = {
         "origin": origin,
         "workers": shape.workers,
-        "gate": f"master = {json.dumps(addresses or 'embedded')}\n{shape.gate}",
+        "gate": f"master = {json.dumps(addresses or 'embedded')}",
         "master": "\n".join(["insecure = true", *([f'store = "{store}"'] if stores else [])]),
         "algorithm": shape.algorithm,
         "burst": BURST,

@@ -5,7 +5,6 @@ hour for each identifier, the value of the header X-Client, so that one accepted
 every test.
 """
 
-import http.client
 import os
 import re
 import shutil
@@ -34,7 +33,7 @@ _HOLD_PATIENCE = 1.0
 SETTINGS = """\
 [sidecar]
 identify = "header:x-client"
-max_delay = {max_delay}
+max_delay = 0
 rejection_status = 429
 [[domain]]
 name = "default"
@@ -113,11 +112,6 @@ class ServerNode(TimedNode):
         _, running = psutil.wait_procs(workers, PATIENCE)
         assert running == []
 
-    def workers(self) -> list[int]:
-        """Return the ids of the processes that serve requests; nginx has others, for a cache."""
-        others = ("nginx: cache manager process", "nginx: cache loader process")
-        return [pid for pid in self.children() if not " ".join(psutil.Process(pid).cmdline()).startswith(others)]
-
     def reload(self) -> None:
         """Have it read its configuration again, and wait until its old workers have ended."""
         before = set(self.children())
@@ -151,25 +145,22 @@ class PlaneSystem:
         self.sidecar = sidecar
         self._clients = 0
 
-    def get(self, client: str, path: str = "/") -> http.client.HTTPResponse:
-        """Send a request on a connection of its own; return the response with its body read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
-        try:
-            connection.request("GET", path, headers={"X-Client": client})
-            response = connection.getresponse()
-            response.read()
-            return response
-        finally:
-            connection.close()
+    def node(self, name: str) -> Node:
+        """Return a node."""
+        return self.nodes[name]
+
+    def get(self, client: str) -> int:
+        """Return the status of a request on a connection of its own."""
+        return programs.request(self.server.port, X_Client=client).status
 
     def is_limited(self) -> bool:
         """Return whether a request of a new identifier soon has its second one rejected."""
         self._clients += 1
         client = f"limited{self._clients}"
-        assert self.get(client).status == ACCEPTED
+        assert self.get(client) == ACCEPTED
         deadline = time.monotonic() + _HOLD_PATIENCE
         while time.monotonic() < deadline:
-            if self.get(client).status == REJECTED:
+            if self.get(client) == REJECTED:
                 return True
             time.sleep(0.01)
         return False
@@ -184,7 +175,7 @@ class PlaneSystem:
         """Give each identifier a hold, and wait until all of them are in force."""
         waiting = list(clients)
         deadline = time.monotonic() + PATIENCE
-        while waiting := [client for client in waiting if self.get(client).status != REJECTED]:
+        while waiting := [client for client in waiting if self.get(client) != REJECTED]:
             assert time.monotonic() < deadline, f"{len(waiting)} identifiers are not held: {self.describe()}"
 
     def wait_until_held(self, count: int) -> None:
@@ -219,34 +210,11 @@ class PlaneSystem:
 
 def print_configuration(plane: Plane, folder: Path, port: int, origin: str, settings: Path) -> str:
     """Return the configuration that `headgate sidecar --print-conf` writes for the server."""
-    words: list[object] = [
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--origin",
-        origin,
-        "--domain",
-        DOMAIN,
-        "--identify",
-        "header:x-client",
-    ]
-    words += ["--config", settings, "--socket", folder / plane.socket]
-    done = programs.command("sidecar", "--print-conf", plane.name, *words)
+    words = ("--listen", f"127.0.0.1:{port}", "--origin", origin, "--domain", DOMAIN, "--identify", "header:x-client")
+    socket = folder / plane.socket
+    done = programs.command("sidecar", "--print-conf", plane.name, *words, "--config", settings, "--socket", socket)
     assert done.code == 0, done.err
     return done.out
-
-
-def sidecar_command(plane: Plane, folder: Path, settings: Path, *bus: str) -> list[str]:
-    """Return the command of a sidecar of the plane; `bus` has its options for the masters."""
-    words = ["--domain", DOMAIN, f"--{plane.name}", str(folder / plane.socket)]
-    return headgate_command("sidecar", "--config", settings, *bus, *words)
-
-
-def with_workers(plane: Plane, configuration: str, workers: int) -> str:
-    """Return the configuration with another number of nginx workers."""
-    if plane.program != "nginx":
-        return configuration
-    changed, found = re.subn(r"(?m)^(\s*worker_processes\s+)\S+;", rf"\g<1>{workers};", configuration)
-    return changed if found else f"worker_processes {workers};\n{configuration}"
 
 
 @contextmanager
@@ -261,20 +229,20 @@ def reachable_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def running_plane(plane: Plane, *, rule: str = RULE, max_delay: float = 0.0, workers: int = 2) -> Iterator[PlaneSystem]:
+def running_plane(plane: Plane, *, rule: str = RULE) -> Iterator[PlaneSystem]:
     """Run a data plane with all its parts; its requests are limited by the time the block begins."""
     with ExitStack() as running:
         folder = running.enter_context(reachable_folder())
         origin = running.enter_context(servers.nginx(folder, server=ORIGIN, http=ORIGIN_HTTP))
         settings, port = folder / "headgate.toml", servers.free_port()
-        settings.write_text(SETTINGS.format(rule=rule, max_delay=max_delay))
+        settings.write_text(SETTINGS.format(rule=rule))
         master = port_pair()
         command = headgate_command("master", "--config", settings, "--listen", f"127.0.0.1:{master}")
-        options = ("--master", f"127.0.0.1:{master}")
-        sidecar = TimedNode("sidecar", sidecar_command(plane, folder, settings, *options), folder, port=0)
+        words = ("--master", f"127.0.0.1:{master}", "--domain", DOMAIN, f"--{plane.name}", folder / plane.socket)
+        sidecar = TimedNode("sidecar", headgate_command("sidecar", "--config", settings, *words), folder, port=0)
         configuration = folder / f"{plane.program}.conf"
         text = print_configuration(plane, folder, port, origin.url, settings)
-        configuration.write_text(with_workers(plane, text, workers))
+        configuration.write_text(text.replace("worker_processes auto;", "worker_processes 2;"))
         server = ServerNode(plane, plane.server_command(folder, configuration), folder, port=port)
         nodes = [Node("master", command, folder, port=master), sidecar, server]
         for node in nodes:

@@ -1,4 +1,4 @@
-"""A real Envoy whose quotas a master serves: bursts, holds, expiry, identifiers, and the configuration itself."""
+"""A real Envoy whose quotas a master serves: holds, identifiers, shares, and the configuration itself."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import time
 from contextlib import asynccontextmanager
 from functools import partial
 
+import psutil
 import pytest
 
 from headgate.limit.messages import short_identifier
@@ -18,7 +19,6 @@ pytestmark = pytest.mark.needs("envoy", "nginx")
 ADMITTED, REJECTED = 200, 429
 ONCE = "1/h burst 1"
 SLOW = "1/3s burst 3"
-INTERVAL = 3.0
 
 
 def test_requests_pass_without_a_quota_service(tmp_path):
@@ -52,22 +52,6 @@ async def until_status(envoy, client, status):
 
 def release_of(gate, client):
     return gate.gatekeeper.held(DOMAIN, client.encode(), now=time.time())
-
-
-def test_a_burst_passes_and_then_the_rate(tmp_path):
-    """An Envoy applies the rule itself, so it needs no report to refuse the fourth request."""
-    with fleet(tmp_path, SLOW) as system:
-        (envoy,) = system.envoys
-        began = time.time()
-        # Until the first answer of the service, some milliseconds later, all requests pass.
-        assert envoy.statuses(1, "k") == [ADMITTED]
-        time.sleep(0.5)
-        assert envoy.statuses(4, "k") == [ADMITTED] * 2 + [REJECTED] * 2
-        while (response := envoy.get("k")).status == REJECTED:
-            assert time.time() < began + 20.0
-            time.sleep(0.02)
-        assert time.time() - began >= INTERVAL - 0.5
-        assert response.status == ADMITTED
 
 
 def test_a_rejection_says_why_and_when_to_come_back(tmp_path):
@@ -105,20 +89,6 @@ def test_a_hold_that_another_gatekeeper_caused_reaches_envoy_and_ends_on_time(tm
         asyncio.run(main(system))
 
 
-def test_a_restarted_envoy_rejects_after_its_first_request(tmp_path):
-    async def main(system):
-        (envoy,) = system.envoys
-        await until_status(envoy, "k", REJECTED)
-        await asyncio.to_thread(envoy.restart)
-        began = time.monotonic()
-        assert (await ask(envoy, "k")).status == ADMITTED
-        await until_status(envoy, "k", REJECTED)
-        assert time.monotonic() - began < 1.0
-
-    with fleet(tmp_path, ONCE) as system:
-        asyncio.run(main(system))
-
-
 HOSTILE = ["key", "x" * 255, 'it\'s; a "b" = {c} \\ %d #', "$(id)", "{{", "a:b"]
 OTHERS = ["", "a,b", "x" * 256, "é", "\xff\xfe", "\x80"]
 
@@ -144,17 +114,6 @@ def test_identifiers_are_those_of_a_gate(tmp_path):
         asyncio.run(main(system))
 
 
-def test_ipv6_clients_are_their_network(tmp_path):
-    async def main(system):
-        async with gate_of(system) as gate:
-            assert (await ask(system.envoys[0])).status == ADMITTED
-            await until(lambda: gate.holds(b"::/64", DOMAIN))
-            await until_status(system.envoys[0], "", REJECTED)
-
-    with fleet(tmp_path, ONCE, host="::1", identify="client-address") as system:
-        asyncio.run(main(system))
-
-
 def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
     """With a filter that uses any value: the generated one identifies such a request by its address."""
 
@@ -168,27 +127,9 @@ def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
             # The stream goes on: another identifier is limited at once. A new one would come with the next report.
             passed, _ = await until_status(envoy, "key", REJECTED)
             assert passed <= 20
-        assert system.are_alive()
+        assert psutil.Process(system.envoys[0].pid).status() != psutil.STATUS_ZOMBIE
 
     with fleet(tmp_path, ONCE, edit=lambda text: text.replace(r"[^,\x80-\xff]{1,255}", ".+")) as system:
-        asyncio.run(main(system))
-
-
-@pytest.mark.deep
-def test_holds_stay_while_the_master_is_killed_and_after_it_has_restarted(tmp_path):
-    """A new master knows nothing of them. Other clients are limited again once it is there."""
-
-    async def main(system):
-        for envoy in system.envoys:
-            await until_status(envoy, "held", REJECTED)
-        for step in system.master.kill, system.master.start:
-            await asyncio.to_thread(step)
-            for _ in range(200):
-                assert {(await ask(envoy, "held")).status for envoy in system.envoys} == {REJECTED}
-                await asyncio.sleep(0.03)
-        await until_status(system.envoys[0], "new", REJECTED)
-
-    with fleet(tmp_path, ONCE, envoys=2) as system:
         asyncio.run(main(system))
 
 

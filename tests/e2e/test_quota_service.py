@@ -7,7 +7,6 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
-import pytest
 import zmq
 
 from headgate.limit.messages import decode_control
@@ -85,20 +84,11 @@ def test_a_reload_applies_to_envoys_and_an_end_does_not_wait_for_them(tmp_path):
         assert "Traceback" not in master.said()
 
 
-@pytest.mark.parametrize(
-    ("address", "sentence"),
-    [
-        ("0.0.0.0:0", "set insecure (--insecure) on a network that only Envoys reach"),
-        ("127.0.0.1", "invalid address '127.0.0.1'"),
-        ("127.0.0.1:0 --rlqs-cert chain.pem", "set both --rlqs-cert and --rlqs-key"),
-        ("127.0.0.1:0 --rlqs-cert chain.pem --rlqs-key key.pem", "No such file or directory"),
-    ],
-)
-def test_an_address_that_is_refused(tmp_path, address, sentence):
-    words = ("--listen", "127.0.0.1:0", "--rlqs", *address.split(), "--domain", "a=1/s")
+def test_an_address_that_other_machines_can_reach_is_refused(tmp_path):
+    words = ("--listen", "127.0.0.1:0", "--rlqs", "0.0.0.0:0", "--domain", "a=1/s")
     ran = programs.command("master", *words, folder=tmp_path)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert sentence in ran.err
+    assert "set insecure (--insecure) on a network that only Envoys reach" in ran.err
 
 
 def test_tls_beyond_loopback(tmp_path):

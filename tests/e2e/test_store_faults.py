@@ -5,7 +5,6 @@ The time of requests is a number that the tests advance; only the store's own ti
 
 import asyncio
 import random
-import signal
 from contextlib import ExitStack, asynccontextmanager
 
 import pytest
@@ -45,10 +44,6 @@ class Gates:
             self.stores.append(store)
             self.gatekeepers.append(gatekeeper)
             store.start()
-
-    @property
-    def scripts_loaded(self):
-        return sum(store.counters.scripts_loaded for store in self.stores)
 
     def publish(self, control):
         for gatekeeper in self.gatekeepers:
@@ -140,27 +135,6 @@ async def spend(shared, requests, identifier=b"alice"):
     return sum(verdict.status is not Status.REJECTED for verdict in verdicts)
 
 
-def test_flushed_store_forgets_histories_and_its_script_is_loaded_again(folder):
-    import redis
-
-    async def run(server, client):
-        async with gates(url(server), "10/h burst 10") as shared:
-            await shared.all("up")
-            assert await spend(shared, 6) == 6
-            before = shared.scripts_loaded
-            client.script_flush()
-            assert await spend(shared, 20) == 4
-            client.flushall()
-            # Each gate knows its own half; the hold that both obey stays.
-            assert await spend(shared, 20) == 0
-            assert await spend(shared, 20, b"bob") == 10
-            assert shared.scripts_loaded > before > 0  # one gate loads what the other one uses, too
-            assert shared.lines == [shared.lines[0]] * 2  # connected
-
-    with servers.redis(folder) as server, redis.Redis(port=server.port) as client:
-        asyncio.run(run(server, client))
-
-
 def test_store_that_is_killed_and_comes_back_empty_gets_the_live_holds(folder):
     import redis
 
@@ -189,28 +163,6 @@ def test_store_that_is_killed_and_comes_back_empty_gets_the_live_holds(folder):
     asyncio.run(run(servers.free_port()))
 
 
-def test_stopped_store_delays_nothing_and_is_used_again_when_it_continues(folder):
-    async def run(server):
-        async with gates(url(server), "10/h burst 10") as shared:
-            await shared.all("up")
-            assert await spend(shared, 4) == 4
-            server.process.send_signal(signal.SIGSTOP)
-            try:
-                verdicts = [shared.gatekeepers[0].admit("api", b"alice", now=NOW) for _ in range(20)]
-                assert sum(verdict.status is Status.ACCEPTED for verdict in verdicts) <= 10
-                await shared.all("down")
-                assert await spend(shared, 1, b"bob") == 1
-            finally:
-                server.process.send_signal(signal.SIGCONT)
-            await shared.all("up")
-            assert await spend(shared, 12, b"carol") == 10
-            counts = shared.stores[0].counters
-            assert counts.records["lost"] + counts.records["unshared"] >= 1
-
-    with servers.redis(folder) as server:
-        asyncio.run(run(server))
-
-
 def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
     from redis.crc import key_slot
 
@@ -235,21 +187,6 @@ def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
             assert len(shared.lines) == 4  # each store is connected, then lacks a server
 
     with servers.redis_cluster(folder) as nodes:
-        asyncio.run(run(nodes))
-
-
-@pytest.mark.deep
-def test_replica_of_a_cluster_takes_over(folder):
-    async def run(nodes):
-        async with gates(f"redis+cluster://127.0.0.1:{nodes[1].port}", "10/h burst 10") as shared:
-            await shared.all("up")
-            assert [await spend(shared, 6, b"client-%d" % number) for number in range(12)] == [6] * 12
-            nodes[0].process.kill()
-            await shared.until(lambda: sum("going on in memory" in line for line in shared.lines) == 2)
-            await shared.all("up")
-            assert [await spend(shared, 12, b"client-%d" % number) for number in range(12)] == [4] * 12
-
-    with servers.redis_cluster(folder, replicas=1) as nodes:
         asyncio.run(run(nodes))
 
 
