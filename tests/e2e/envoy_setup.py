@@ -10,9 +10,9 @@ from headgate.config import Address
 from headgate.origin.sidecar.envoy_conf import configuration
 from headgate.origin.sidecar.site import Site
 from tests import servers
-from tests.e2e.fault_node import PATIENCE, Node
+from tests.e2e.fault_node import Node
 from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
-from tests.e2e.programs import Answer
+from tests.e2e.programs import PATIENCE, Answer
 
 DOMAIN = "api"
 

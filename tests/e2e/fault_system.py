@@ -18,7 +18,8 @@ from headgate.limit.history import AlgorithmName
 from headgate.link import endpoints
 from headgate.link.master_connection import Sharding, sharding_item
 from tests import servers
-from tests.e2e.fault_node import PATIENCE, GateNode, Node
+from tests.e2e.fault_node import GateNode, Node
+from tests.e2e.programs import PATIENCE
 from tests.forked import PROGRAM
 
 BURST = 5

@@ -21,7 +21,7 @@ import psutil
 
 from tests import servers
 from tests.e2e import programs
-from tests.e2e.fault_node import PATIENCE, Node
+from tests.e2e.fault_node import Node
 from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
 
 DOMAIN = "default"
@@ -109,7 +109,7 @@ class ServerNode(TimedNode):
         for worker in workers:
             with suppress(psutil.NoSuchProcess):
                 worker.send_signal(number)
-        _, running = psutil.wait_procs(workers, PATIENCE)
+        _, running = psutil.wait_procs(workers, programs.PATIENCE)
         assert running == []
 
     def reload(self) -> None:
@@ -117,7 +117,7 @@ class ServerNode(TimedNode):
         before = set(self.children())
         self.reloads.append(time.monotonic())
         os.kill(self.pid, signal.SIGHUP if self._plane.program == "nginx" else signal.SIGUSR2)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + programs.PATIENCE
         while before & set(self.children()) or not self.children():
             assert time.monotonic() < deadline, f"the old workers {before} do not end: {self.said()}"
             time.sleep(0.01)
@@ -126,7 +126,7 @@ class ServerNode(TimedNode):
         """Kill a worker, and wait until another one runs."""
         before = self.children()
         os.kill(before[0], signal.SIGKILL)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + programs.PATIENCE
         while before[0] in self.children() or len(self.children()) < len(before):
             assert time.monotonic() < deadline, f"the worker {before[0]} is not replaced: {self.said()}"
             time.sleep(0.01)
@@ -167,26 +167,26 @@ class PlaneSystem:
 
     def wait_until_limited(self) -> None:
         """Wait until accounting has an effect."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + programs.PATIENCE
         while not self.is_limited():
             assert time.monotonic() < deadline, f"no limits: {self.describe()}"
 
     def hold(self, clients: Sequence[str]) -> None:
         """Give each identifier a hold, and wait until all of them are in force."""
         waiting = list(clients)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + programs.PATIENCE
         while waiting := [client for client in waiting if self.get(client) != REJECTED]:
             assert time.monotonic() < deadline, f"{len(waiting)} identifiers are not held: {self.describe()}"
 
     def wait_until_held(self, count: int) -> None:
         """Wait until HAProxy's table has the holds of so many of the identifiers `held…`, without a request of them."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + programs.PATIENCE
         found = b""
         while len(set(re.findall(rb"held\d+", found))) < count:
             assert time.monotonic() < deadline, f"holds are missing: {self.describe()}"
             time.sleep(0.05)
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(PATIENCE)
+                connection.settimeout(programs.PATIENCE)
                 connection.connect(str(self.folder / self.plane.socket))
                 connection.sendall(b"show table headgate\n")
                 found = b"".join(iter(lambda: connection.recv(65_536), b""))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headgate.throttle import Policy, Throttle
 from lab import published
 from lab.published import Agent, Server, run_attack, run_downtime
 from lab.runner import run_published
@@ -60,15 +59,6 @@ def test_both_are_repeated_bit_for_bit():
     for run in (run_attack, run_downtime):
         assert run(("draft", 3)) == run(("draft", 3))
         assert run(("draft", 3)) != run(("draft", 4))
-
-
-def test_agents_have_the_real_throttle_with_the_numbers_of_the_document_or_of_chromium():
-    agents = {
-        name: Agent(published.CLIENT, policy, lambda: 0.5, lambda: 0.5) for name, policy in published.POLICIES.items()
-    }
-    assert agents["none"].throttle is None
-    assert isinstance(agents["draft"].throttle, Throttle)
-    assert (agents["draft"].throttle.policy, agents["chromium"].throttle.policy) == (Policy.draft(), Policy.chromium())
 
 
 def test_a_server_serves_its_capacity_and_after_an_overload_nothing_for_five_ticks():

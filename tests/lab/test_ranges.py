@@ -3,7 +3,7 @@ import math
 import pytest
 
 from headgate.errors import ConfigurationError
-from lab.ranges import Expectation, drift, judge, overshoot, peak, quantile, ripple, settling_time, window
+from lab.ranges import Expectation, drift, judge, quantile, ripple, settling_time, window
 
 NAN, INF = math.nan, math.inf
 
@@ -48,11 +48,6 @@ def test_the_settling_time_is_that_of_the_last_entry_into_the_band(values, expec
     assert settling_time(times, values, 1.0, 0.1000001) == expected
 
 
-def test_overshoot():
-    assert overshoot([0.5, 2.2, 1.0], 2.0) == pytest.approx(0.1)
-    assert overshoot([0.5, 1.0], 2.0) == 0.0
-
-
 def test_ripple():
     assert ripple([1.0, 3.0, 1.0, 3.0]) == 0.5  # a deviation of 1 around 2
     assert ripple([2.0, 2.0]) == 0.0
@@ -60,12 +55,6 @@ def test_ripple():
     assert ripple([0.0, 0.0]) == 0.0
     circle = [10.0 + math.sin(2 * math.pi * step / 100) for step in range(100)]
     assert ripple(circle) == pytest.approx(0.1 / math.sqrt(2))
-
-
-def test_peak():
-    assert peak([1.0, 1.0, 4.0]) == 2.0
-    assert peak([3.0, 3.0]) == 1.0
-    assert math.isnan(peak([0.0, 0.0]))
 
 
 def test_drift():
@@ -94,6 +83,8 @@ def test_a_window_without_a_sample_is_outside_every_range(statistic):
         ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5}, INF),
         ({"statistic": "settling_time", "target": 3.5, "tolerance": 0.5, "until": 4.0}, 1.0),
         ({"statistic": "overshoot", "target": 6.0}, 0.5),
+        ({"statistic": "overshoot", "target": 12.0}, 0.0),
+        ({"statistic": "peak"}, 2.25),
         ({"statistic": "drift"}, 8.0),
     ],
 )

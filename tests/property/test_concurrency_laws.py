@@ -104,28 +104,3 @@ def test_a_request_that_waits_is_decided_on_although_no_other_request_ends(setti
         caller.awake(0)
         assert caller.limit.wakeup > caller.now
     assert not caller.waiting
-
-
-@given(st.integers(1, 4), st.lists(st.integers(0, 3), min_size=1, max_size=40))
-def test_more_important_classes_start_first(permits, ranks):
-    limit = ConcurrencyLimit(ConcurrencySettings(max=permits, queue=1000), random.Random(0).random)
-    for _ in range(permits):
-        limit.start()
-    for number, rank in enumerate(ranks):
-        limit.queue(Waiting(PRIORITIES[rank], b"%d" % number, 0.0), now=0.0)
-    started = [PRIORITIES.index(limit.end(now=0.0)[0].request.priority) for _ in ranks]
-    assert started == sorted(ranks)
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 60))
-def test_flows_get_equal_parts_of_a_class(flows, starts):
-    limit = ConcurrencyLimit(ConcurrencySettings(max=1, queue=1000), random.Random(0).random)
-    limit.start()
-    for flow in flows:
-        limit.queue(Waiting("people", b"%d" % flow, 0.0), now=0.0)
-    got = dict.fromkeys(flows, 0)
-    for _ in range(min(starts, len(flows))):
-        (decision,) = limit.end(now=0.0)
-        got[int(decision.request.flow)] += 1
-    most = max(got.values())
-    assert all(number >= min(most - 1, flows.count(flow)) for flow, number in got.items())

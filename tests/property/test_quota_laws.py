@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.errors import WireError
 from headgate.limit import Rule
 from headgate.limit.history import ALGORITHMS, new_history
 from headgate.limit.shares import fair_shares
@@ -26,22 +25,6 @@ def test_shares_are_max_min_fair(total, wants):
     # Who gets less than it wants gets as much as anyone who does.
     assert all(share == pytest.approx(max(shares)) for share in unmet)
     assert all(share <= want + extra + 1e-6 * total for share, want in zip(shares, wants, strict=True))
-
-
-@given(total=rates, wants=wants, data=st.data())
-def test_a_share_does_not_depend_on_the_order(total, wants, data):
-    order = data.draw(st.permutations(range(len(wants))))
-    shares, permuted = fair_shares(total, wants), fair_shares(total, [wants[index] for index in order])
-    assert permuted == pytest.approx([shares[index] for index in order])
-
-
-@given(data=st.binary(max_size=200))
-def test_only_documented_errors_of_the_codec(data):
-    for decode in (decode_reports, messages.decode_usage, messages.decode_bucket):
-        try:
-            decode(data)
-        except WireError:
-            continue
 
 
 @given(

@@ -165,21 +165,6 @@ def test_sums_round_down_where_doubles_become_coarser(client, algorithm, rate):
         assert answer == (release,)
 
 
-@given(holds=st.lists(st.tuples(st.floats(-100, 100), st.booleans()), min_size=1, max_size=20))
-def test_a_stored_hold_is_never_shortened(client, holds):
-    shared, identifier = SharedDomain(Domain("api", (Rule.parse("1/s"),)), 1_000.0), b"%d" % next(names)
-    latest = ASAP
-    for index, (seconds, record) in enumerate(holds):
-        now = EPOCH + index * 1_000
-        if not record:
-            latest = max(latest, now + seconds)
-            assert call(client, EXTEND, shared, [identifier], [now + seconds, now]) == (latest,)
-        elif latest > ASAP:
-            (answer,) = call(client, RECORD, shared, [identifier], [now, now])
-            latest = max(latest, answer)
-            assert answer == latest
-
-
 def test_log_with_a_large_burst_is_changed_in_place(client):
     """The server reads and writes a few bytes for each record, whatever the length of the history."""
     rule = Rule.parse("100000/h burst 50000")

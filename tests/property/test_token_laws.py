@@ -1,7 +1,6 @@
 """Tokens: only minted tokens are valid, and each is accepted once, in any order of events."""
 
 import base64
-import re
 import string
 
 from hypothesis import given
@@ -28,21 +27,6 @@ def minted_tokens(draw):
     origin, ttl, token_id = draw(origins), draw(ttls), draw(ids)
     token = mint(draw(keys), now=NOW, ttl=ttl, entropy=lambda _: token_id, origin=origin)
     return token, origin, ttl
-
-
-@given(minted_tokens(), st.floats(-60, 86_400 * 2), origins)
-def test_minted_token_is_valid_until_it_expires_and_for_its_origin(one, later, target):
-    token, origin, ttl = one
-    assert re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token)
-    found = CHECKER.check(token, now=NOW + later, origin=target or "https://c.example")
-    if origin is not None and origin != target:
-        assert found == "token_invalid"
-    elif later < ttl - 1e-6:  # the precision of a float near 1.7e9
-        assert isinstance(found, ValidToken)
-        assert found.is_bound == (origin is not None)
-        assert ttl - 1e-6 <= found.expires - NOW <= ttl + 0.002
-    elif later > ttl + 0.002:
-        assert found == "token_expired"
 
 
 @given(minted_tokens(), st.data())

@@ -1,9 +1,6 @@
-import math
-
 import pytest
 
-from headgate.release import NEVER
-from lab.events.laws import Decision, FixedLimit, NoLimit, Outcome
+from lab.events.laws import Decision, FixedLimit, Outcome
 
 
 class Request:
@@ -18,16 +15,6 @@ def requests():
 
 def fixed(limit=2, queue=2, retry_after=3.0):
     return FixedLimit(FixedLimit.Settings(limit=limit, queue=queue, retry_after=retry_after), lambda: 0.0)
-
-
-def test_no_limit_starts_every_request(requests):
-    law = NoLimit(NoLimit.Settings(), lambda: 0.0)
-    assert [law.arrived(one, now=0.0) for one in requests] == [(Decision(one, starts=True),) for one in requests]
-    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == law.left(requests[1], now=1.0) == ()
-    assert law.awake(now=1.0) == ()
-    assert law.wakeup == NEVER
-    assert law.signals()["queued"] == 0.0
-    assert math.isnan(law.signals()["limit"])
 
 
 def test_a_fixed_limit_starts_then_queues_then_refuses(requests):
@@ -49,15 +36,6 @@ def test_an_end_starts_the_request_that_has_waited_longest(requests, outcome):
     assert law.completed(requests[2], 1.0, outcome, now=2.0) == []
     assert law.arrived(requests[4], now=2.0) == (Decision(requests[4], starts=True),)
     assert law.arrived(requests[5], now=2.0) == ()
-
-
-def test_a_queued_request_whose_client_leaves_gives_its_place_back(requests):
-    law = fixed(limit=1, queue=1)
-    law.arrived(requests[0], now=0.0)
-    law.arrived(requests[1], now=0.0)
-    assert law.left(requests[1], now=0.5) == ()
-    assert law.arrived(requests[2], now=0.5) == ()
-    assert law.completed(requests[0], 1.0, Outcome.ANSWERED, now=1.0) == [Decision(requests[2], starts=True)]
 
 
 def test_a_limit_that_a_subclass_changes(requests):

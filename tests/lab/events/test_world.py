@@ -3,11 +3,7 @@ import math
 import msgspec
 import pytest
 
-from headgate.release import NEVER
-from lab.events.catalogue import LAWS
-from lab.events.laws import Decision
 from lab.events.world import run
-from lab.ranges import Section
 from tests.lab.events.worlds import scenario
 
 
@@ -141,66 +137,6 @@ def test_refused_clients_pause_or_wait_for_retry_after():
     assert values[0.0][1] > 0.0
     assert sum(values[0.0][1:3]) == 4.5
     assert values[4.0][1:5] == [0.0, 0.0, 0.0, 4.5]
-
-
-class Patient:
-    """One request at once; the others wait for at most 1.25 s, and are refused then."""
-
-    class Settings(Section):
-        """There are none."""
-
-    def __init__(self, settings, draw):
-        self.started, self.waiting, self.seen = None, {}, []
-
-    @property
-    def wakeup(self):
-        return min(self.waiting.values(), default=NEVER)
-
-    def arrived(self, request, *, now):
-        self.seen.append((request.flow, request.priority))
-        self.waiting[request] = now + 1.25
-        return () if self.started else self._start()
-
-    def completed(self, request, latency, outcome, *, now):
-        self.started = None
-        return self._start()
-
-    def left(self, request, *, now):
-        del self.waiting[request]
-        return ()
-
-    def awake(self, *, now):
-        ended = [request for request, until in self.waiting.items() if until <= now]
-        for request in ended:
-            del self.waiting[request]
-        return [Decision(request, starts=False) for request in ended]
-
-    def _start(self):
-        if not self.waiting:
-            return ()
-        self.started = next(iter(self.waiting))
-        del self.waiting[self.started]
-        return (Decision(self.started, starts=True),)
-
-    def signals(self):
-        return {"queued": len(self.waiting), "started": float(bool(self.started))}
-
-
-def test_a_law_is_called_at_its_wakeup(monkeypatch):
-    """Four requests, every half second from 0.5; the second one starts at 1.5 and never ends.
-
-    The first wakeup, 2.25, is that of the second request, which has started. The others wait until 2.75 and 3.25.
-    """
-    monkeypatch.setitem(LAWS, "patient", Patient)
-    made = scenario(
-        policies=["patient"],
-        loads=load(load=[[0, 2.0], [2.25, 2.0], [2.25, 0.0]]),
-        changes=[{"at": 1.25, "hang": 100.0}],
-    )
-    result = run(made, "patient", 0, record=True)
-    assert result.series.values["goodput"] == [0.0, 1.0] + [0.0] * 8
-    assert result.series.values["refused"] == [0.0, 0.0, 1.0, 1.0] + [0.0] * 6
-    assert max(result.series.values["started"]) == 1.0
 
 
 def test_gatekeepers_start_delayed_requests_at_their_release():

@@ -1,14 +1,9 @@
 """Laws of the event-driven world that hold for any load, station and limit."""
 
-import math
-from itertools import pairwise
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.events.world import run
-from lab.profile import Profile
 from tests.lab.events.worlds import scenario
 
 SERVICES = st.fixed_dictionaries(
@@ -85,32 +80,3 @@ def test_each_request_ends_at_most_once(station, loads, seed, law):
     ended = sum(metrics[name] for name in ("goodput", "failed", "refused", "late"))
     assert ended <= metrics["offered"] + 1e-9
     assert 0.0 <= metrics["success"] <= 1.0
-
-
-@given(
-    points=st.lists(st.tuples(st.floats(0, 10), st.floats(0, 5)), min_size=1, max_size=5).map(sorted),
-    period=st.sampled_from([10.0, math.inf]),
-    time=st.floats(0, 30),
-    area=st.floats(0.01, 20),
-)
-def test_the_integral_until_the_returned_instant_is_the_area(points, period, time, area):
-    profile = Profile(points, period)
-    end = profile.after(time, area)
-    if end == math.inf or end > 1e4:
-        return
-    assert end >= time
-    assert _integral(profile, time, end, points, period) == pytest.approx(area, rel=1e-6, abs=1e-6)
-
-
-def _integral(profile, start, end, points, period):
-    """Sum trapezoids between all corners; just before a corner the line still has its last value."""
-    repeats = range(int(end // period) + 1) if period < math.inf else [0]
-    base = 0.0 if period == math.inf else period
-    corners = {start, end} | {n * base + time for n in repeats for time, _ in [*points, (0.0, 0.0)]}
-    instants = sorted(corner for corner in corners if start <= corner <= end)
-    total = 0.0
-    for left, right in pairwise(instants):
-        width = right - left
-        # The line is straight between two corners, so two inner points give the integral.
-        total += width * (profile.value(left + width * 0.25) + profile.value(left + width * 0.75)) / 2
-    return total

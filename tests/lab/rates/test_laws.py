@@ -18,21 +18,18 @@ def after(law, *loads, capacity=100.0):
 
 
 @pytest.mark.parametrize(
-    ("name", "loads", "fraction"),
+    ("loads", "capacity", "fraction"),
     [
-        ("ratio", [194], 0.5),
-        ("ratio", [194, 40], 1.0),
-        ("ratio", [194, 194], 0.25),
-        ("ratio", [1_000_000], 0.001),
-        ("ratio", [194, 0], 1.0),
+        ([194], 100.0, 0.5),
+        ([97], 50.0, 0.5),
+        ([194, 40], 100.0, 1.0),
+        ([194, 194], 100.0, 0.25),
+        ([1_000_000], 100.0, 0.001),
+        ([194, 0], 100.0, 1.0),
     ],
 )
-def test_naive_laws_publish_one_fraction_for_all_classes(name, loads, fraction):
-    assert after(LAWS[name](SETTINGS), *loads) == [pytest.approx(fraction)] * 2
-
-
-def test_capacity_of_a_decision_can_be_given():
-    assert after(LAWS["ratio"](SETTINGS), 97, capacity=50.0) == [0.5, 0.5]
+def test_naive_law_publishes_one_fraction_for_all_classes(loads, capacity, fraction):
+    assert after(LAWS["ratio"](SETTINGS), *loads, capacity=capacity) == [pytest.approx(fraction)] * 2
 
 
 def test_naive_law_waits_for_the_end_of_its_period():

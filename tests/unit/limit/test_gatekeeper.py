@@ -58,13 +58,6 @@ def test_duration_of_the_hold_determines_the_verdict(release, status):
     assert gatekeeper.admit("api", b"bob", now=100.0).status is Status.ACCEPTED
 
 
-def test_control_never_shortens_a_hold():
-    gatekeeper = Gatekeeper()
-    gatekeeper.obey(hold(b"alice", 103.0))
-    gatekeeper.obey(hold(b"alice", 101.0))
-    assert gatekeeper.held("api", b"alice", now=100.0) == 103.0
-
-
 def test_hold_until_never_rejects_forever():
     gatekeeper = Gatekeeper()
     gatekeeper.obey(hold(b"alice", NEVER))
@@ -120,13 +113,6 @@ class TestDelayedRequests:
         old.cancel(self.first)
         assert new.delayed == 1
         assert new.admit("api", b"alice", now=100.0).status is Status.DELAYED
-
-    def test_default_maximum_is_1024(self):
-        gatekeeper = Gatekeeper()
-        gatekeeper.obey(hold(b"alice", 101.0))
-        statuses = [gatekeeper.admit("api", b"alice", now=100.0).status for _ in range(1_025)]
-        assert statuses == [Status.DELAYED] * 1_024 + [Status.REJECTED]
-        assert Gatekeeper.embedded([]).delayed == 0
 
 
 class TestSpacing:
@@ -222,23 +208,11 @@ def test_report_counts_and_sends_a_verdict_and_changes_no_hold():
     assert (gatekeeper.delayed, gatekeeper.held("api", b"alice", now=100.0)) == (0, 101.0)
 
 
-def test_control_returned_for_a_report_is_obeyed():
-    gatekeeper = Gatekeeper(lambda accounting, now: hold(accounting.identifier, now + 3.0))
-    gatekeeper.report(Accounting("api", Status.ACCEPTED, b"alice", 100.0, 100.0), now=100.0)
-    assert gatekeeper.held("api", b"alice", now=100.0) == 103.0
-
-
 def test_reported_time_in_the_future_counts_as_now():
     messages = []
     gatekeeper = Gatekeeper(lambda accounting, now: messages.append(accounting))
     gatekeeper.report(Accounting("api", Status.DELAYED, b"alice", 1e12, 1e12 + 2.0), now=100.0)
     assert messages == [Accounting("api", Status.DELAYED, b"alice", 100.0, 102.0)]
-
-
-def test_report_without_a_master_only_counts():
-    gatekeeper = Gatekeeper()
-    gatekeeper.report(Accounting("api", Status.REJECTED, b"alice", 100.0, 101.0), now=100.0)
-    assert gatekeeper.totals["api"] == Totals(rejected=1)
 
 
 def test_holds_in_force_are_listed_in_batches_and_at_wall_clock_time():
@@ -278,34 +252,6 @@ def test_slots_with_one_release_are_freed_one_by_one():
 ONE = (Rule.parse("1/s burst 1"),)
 
 
-@pytest.mark.parametrize("over", [10, 900])
-def test_ended_holds_are_replaced_before_those_in_force(over):
-    """As many new ones come as are over, wherever those stand among the others."""
-    gatekeeper = Gatekeeper(max_holds=1_000)
-    gone = {number * 7 % 1_000 for number in range(over)}
-    for number in range(1_000):
-        gatekeeper.obey(DelayUntil("api", b"%d" % number, 100.0 + number / 1_000 if number in gone else 1e6))
-    gatekeeper.admit("api", b"other", now=200.0)
-    for number in range(over):
-        gatekeeper.obey(DelayUntil("api", b"new %d" % number, 300.0))
-    held = [gatekeeper.held("api", b"%d" % number, now=200.0) == 1e6 for number in range(1_000)]
-    assert held.count(True) == 1_000 - over
-    assert gatekeeper.evicted == 0
-
-
-@pytest.mark.parametrize("over", [10, 900])
-def test_expired_histories_are_replaced_before_those_in_force(over):
-    """Of a domain whose window is a minute, and one whose window is a second and whose histories have expired."""
-    master = Master([Domain("slow", (Rule.parse("1/min burst 1"),)), Domain("fast", ONE)], max_identifiers=1_000)
-    gatekeeper = Gatekeeper(master.account)
-    for number in range(1_000):
-        gatekeeper.admit("fast" if number * 7 % 1_000 < over else "slow", b"%d" % number, now=100.0)
-    for number in range(over):
-        gatekeeper.admit("slow", b"new %d" % number, now=110.0)
-    assert master.evicted == 0
-    assert len(list(master.holds("slow", now=110.0))) == 1_000
-
-
 MAXIMA = [1, 2, 7, 15, 16, 17, 100, 1_001]
 
 
@@ -319,18 +265,6 @@ def test_one_entry_is_evicted_for_each_new_one():
             assert gatekeeper._tables.size == min(number + 1, bound), bound
             assert gatekeeper.held("web" if number % 3 else "api", b"%d" % number, now=100.0) == 101.0, bound
         assert master.evicted == gatekeeper.evicted == 2 * bound, bound
-
-
-def test_hold_that_ends_next_in_the_largest_domain_is_evicted():
-    gatekeeper = Gatekeeper(max_holds=6)
-    for number, release in enumerate([105.0, 103.0, 104.0, 106.0]):
-        gatekeeper.obey(DelayUntil("api", b"%d" % number, release))
-    for name in (b"a", b"b"):
-        gatekeeper.obey(DelayUntil("web", name, 101.0))
-    for number in range(2):
-        gatekeeper.obey(DelayUntil("api", b"new %d" % number, 107.0))
-    assert [name for name, _ in top(gatekeeper, "api", now=100.0)] == [b"new 1", b"new 0", b"3", b"0"]
-    assert len(top(gatekeeper, "web", now=100.0)) == 2
 
 
 def test_lower_maximum_after_a_reload_is_reached_with_new_identifiers():

@@ -49,17 +49,6 @@ def test_log_does_not_expire_before_its_published_hold():
     assert algorithm.expiry(history) == 161.0
 
 
-def test_expiry_is_after_the_hold():
-    for name in ALGORITHMS:
-        algorithm, history = ALGORITHMS[name](rules("1/s burst 2")), new_history()
-        for _ in range(4):
-            release = algorithm.record(history, 100.0, 100.0)
-        history[PUBLISHED] = release
-        assert release > 100.0, name
-        assert algorithm.expiry(history) > 100.5, name
-        assert algorithm.expiry(history) <= 200.0, name
-
-
 def test_gcra_stores_one_number_per_rule_and_smockron_three():
     for algorithm, size in ((Gcra(rules("1/s burst 9", "1/min")), 3), (Smockron(rules("1/s burst 9", "1/min")), 7)):
         history = new_history()

@@ -27,13 +27,6 @@ def test_an_address_that_is_listed_twice_counts_once():
     assert Sharding([*MASTERS, *MASTERS]).owner(b"api\0", MASTERS) == Sharding(MASTERS).owner(b"api\0", MASTERS)
 
 
-def test_only_live_masters_own_items():
-    sharding = Sharding(MASTERS)
-    assert {sharding.owner(b"%d" % number, {MASTERS[1]}) for number in range(20)} == {MASTERS[1]}
-    assert sharding.owner(b"1", ()) is None
-    assert Sharding([]).owner(b"1", MASTERS) is None
-
-
 def test_a_long_address_is_a_master_as_well():
     long = "ipc://" + "x" * 200
     assert Sharding([long]).owner(b"api\0", {long}) == long

@@ -73,19 +73,3 @@ def test_one_of_two_envoys_admits_a_request_at_the_end_of_the_hold(phases):
 
 
 # The algorithm `log` adds no debt: what several gatekeepers admit before they know of each other is not paid back.
-@pytest.mark.parametrize("algorithm", ["gcra"])
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("every", [1, 7, 20])
-def test_envoys_and_the_bus_together_keep_the_rule_after_the_hold(algorithm, number, every):
-    world = World(RULE, algorithm=algorithm)
-    envoys = [Envoy(world, 1.0 + index, peer=f"ipv4:192.0.2.{index}") for index in range(number)]
-    release = hold_by_the_bus(world, *envoys)
-    number_admitted = 0
-    for second in range(11, 311):
-        admitted = drive(world, float(second), *((envoy, always) for envoy in envoys))
-        number_admitted += sum(map(len, admitted))
-        # A gatekeeper on the bus, which obeys controls, has a request too.
-        if second % every == 0 and max(one.release for one in world.controls) <= world.now:
-            send_on_bus(world)
-            number_admitted += 1
-    assert 0.85 * 30 <= number_admitted <= 1.05 * (310.0 - release) / 10 + number

@@ -17,29 +17,6 @@ def test_the_first_request_is_assigned_a_token_bucket():
     assert world.master.totals["api"].accepted == 1
 
 
-def test_a_slow_rule_is_kept_and_its_hold_ends_on_time():
-    world = World("6/min burst 3")
-    envoy = Envoy(world, phase=4.0)
-    passed = []
-    for step in range(150):
-        world.time = step / 10
-        world.turn()
-        envoy.tick()
-        if envoy.request():
-            passed.append(world.time)
-    assert passed == [0.0, 0.1, 0.2, 10.0]
-    assert world.controls
-
-
-def test_an_identifier_that_is_held_already_is_denied_at_another_envoy_after_its_first_request():
-    world = World("1/3s burst 2")
-    one, two = Envoy(world), Envoy(world)
-    assert [one.request() for _ in range(3)] == [True, True, False]
-    world.time = 5.0
-    one.tick()
-    assert [two.request() for _ in range(3)] == [True, False, False]
-
-
 def one_report(world, stream, *usages, domain=b"api"):
     """Send a report on a stream; return the actions that follow: kind and numbers by identifier."""
     data = encode_report(domain, [(bucket_id(identifier), *counts) for identifier, *counts in usages])
