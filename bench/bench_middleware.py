@@ -16,8 +16,8 @@ from bench.browser_load import BODY, CONNECTIONS, Side, fetch, load, verify_answ
 from bench.measure import Row, compared, in_turns, need
 from headgate.limit import Domain, Gatekeeper, Rule
 from headgate.origin.asgi import GatekeeperMiddleware
-from headgate.origin.asgi_concurrency import App, Scope, Send
-from headgate.origin.read_ahead import Receive
+from headgate.origin.asgi_concurrency import App
+from headgate.origin.read_ahead import Receive, Scope, Send
 from tests import servers
 
 IDENTIFIERS = 1_000

@@ -232,6 +232,15 @@ def reason_of(error: BaseException | str) -> str:
 
 
 @contextmanager
+def explaining(what: str, advice: str) -> Iterator[None]:
+    """Raise `ConfigurationError` for an error of the system that is raised inside: what failed, its reason, advice."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a path contains a NUL
+        raise ConfigurationError(f"{what}: {reason_of(error)}; {advice}") from None
+
+
+@contextmanager
 def naming(place: str) -> Iterator[None]:
     """Put the name of a flag, key or domain before the text of a `ConfigurationError` that is raised inside."""
     try:

@@ -140,7 +140,7 @@ def test_redirect_names_and_certificates_of_clients(site: Site, workers: int) ->
         if watches:
             (site.folder / "two.key").write_text("nonsense")
             running.wait_for(
-                r"^headgate: certificate 'two.pem' and key 'two.key' cannot be used .*; the certificates in"
+                r"^headgate: certificate 'two.pem' and key 'two.key' cannot be used: .*; the certificates in"
             )
             assert site.names(tls, "two.example") == {"renewed.example"}
 

@@ -15,7 +15,7 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import chain
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from headgate.cli.output import decode_with_escapes, printable
-from headgate.errors import ConfigurationError, fail_if, reason_of
+from headgate.errors import ConfigurationError, explaining, fail_if
 
 FORMATS = ("auto", "combined", "jsonl")
 """The formats by name; auto detects the format of each line, and combined includes Common."""
@@ -210,11 +210,9 @@ def open_log(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield sys.stdin.buffer
         return
-    with ExitStack() as stack:
-        try:
-            source = stack.enter_context(Path(file).open("rb"))
-        except OSError as error:
-            raise ConfigurationError(f"{file}: {reason_of(error)}; name a log, or - for standard input") from None
+    with explaining(file, "name a log, or - for standard input"):
+        source = Path(file).open("rb")  # noqa: SIM115  # errors of reading it are not those of opening it
+    with source:
         yield source
 
 

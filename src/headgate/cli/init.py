@@ -13,7 +13,7 @@ from headgate.cli.output import printable
 from headgate.cli.params import ADDRESS, RULE, Parsed
 from headgate.config import Address, parse
 from headgate.config.origin_section import OriginUrl
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, explaining
 
 _ADMIN_PORTS: Final = (8090, 8091)
 """The port of the admin listener, and another if clients have that port."""
@@ -84,11 +84,9 @@ def init(*, file: str, force: bool, **answers: str | None) -> None:
     admin = _ADMIN_PORTS[address.port == _ADMIN_PORTS[0]]
     text = _TEMPLATE.format(**values, admin=admin)
     parse(text, name=file)
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as written:
-            written.write(text)
-    except OSError as error:
-        raise ConfigurationError(f"{printable(file)} cannot be written: {reason_of(error)}") from None
+    failure = f"{printable(file)} cannot be written"
+    with explaining(failure, "name another file"), path.open("w" if force else "x", encoding="utf-8") as written:
+        written.write(text)
     flag = "" if file == DEFAULT_FILE else f" --config {shlex.quote(file)}"
     host = address._replace(host="127.0.0.1") if address.host in {"*", "0.0.0.0", "::"} else address
     click.echo(f"{printable(file)} is written. Next:\n")

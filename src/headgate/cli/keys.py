@@ -18,7 +18,7 @@ from headgate.cli.output import print_bytes, print_json, printable
 from headgate.cli.params import COUNT
 from headgate.cli.program import CommandGroup
 from headgate.config.toml_reader import read_text
-from headgate.errors import ConfigurationError, fail_if, naming, reason_of
+from headgate.errors import ConfigurationError, explaining, fail_if, naming, reason_of
 
 SECRET_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
@@ -117,10 +117,8 @@ def new(*, folder: str, agent: bool) -> None:
     headgate keys new -o keys
     headgate keys new --agent
     """
-    try:
+    with explaining(f"{printable(folder)} cannot be created", "name another directory"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"{printable(folder)} cannot be created: {reason_of(error)}") from None
     if agent:
         _new_agent_key(str(Path(folder) / _AGENT_FILE))
         return

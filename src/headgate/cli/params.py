@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -149,9 +149,6 @@ def tls_context(ca: str | None) -> Any:
     """Return the TLS context for --ca, None without it; raises `ConfigurationError` for an invalid file."""
     if ca is None:
         return None
-    import ssl
+    from headgate.fetch import fetcher
 
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"--ca {ca}: {reason_of(error)}; name a PEM file of certificates") from None
+    return fetcher.tls_context("--ca", ca)

@@ -23,7 +23,7 @@ from headgate.advice.fetching import (
     ResponseCollector,
     too_late,
 )
-from headgate.errors import ConfigurationError, FetchError, ProtocolError, reason_of
+from headgate.errors import FetchError, ProtocolError, explaining, reason_of
 from headgate.fetch.destinations import AddressRules
 from headgate.fetch.local_errors import is_local
 from headgate.fetch.pace import call_in_thread
@@ -68,12 +68,8 @@ def tls_context(key: str, ca: str) -> ssl.SSLContext:
         return default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols([PROTOCOL])
-    try:
+    with explaining(f"{key}: {ca!r} cannot be used", "give a PEM file of certificates"):
         context.load_verify_locations(ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"{key}: {ca!r} cannot be used ({reason_of(error)}); give a PEM file of certificates"
-        ) from None
     return context
 
 

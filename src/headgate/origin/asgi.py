@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.admission import Admission, DomainBy, IdentifyBy, PriorityBy, RequestAdapter
-from headgate.origin.asgi_concurrency import App, AsgiConcurrency, Scope, Send, send_response
+from headgate.origin.asgi_concurrency import App, AsgiConcurrency, send_response
 from headgate.origin.delay import Delay
-from headgate.origin.read_ahead import ReadAhead, Receive
+from headgate.origin.read_ahead import ReadAhead, Receive, Scope, Send
 from headgate.origin.request_info import RequestInfo, field_value
 from headgate.origin.response import Rejections, Response
 from headgate.release import Status

@@ -6,19 +6,17 @@ needed.
 
 import logging
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headgate.limit.concurrency import ConcurrencyState, Priority
 from headgate.origin.admission import Admission, Limited
 from headgate.origin.permits import ConcurrencyWatch, Permit, Permits, QueuedRequest
-from headgate.origin.read_ahead import Message, ReadAhead, Receive
+from headgate.origin.read_ahead import Message, ReadAhead, Receive, Scope, Send
 from headgate.origin.request_info import field_value
 from headgate.origin.response import Response
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _logger: Final = logging.getLogger("headgate.origin")
 

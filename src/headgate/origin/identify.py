@@ -246,7 +246,7 @@ class ClientAddress:
 
     def _look_up(self, text: str) -> tuple[bytes, bool] | None:
         """Return the identifier of an address and whether it is trusted; None for a text that is not an address."""
-        address = _address(text)
+        address = parse_address(text)
         if address is None:
             return None
         return _identifier(address, self._ipv6_prefix), self._proxies.has(text)
@@ -289,7 +289,7 @@ class AddressSet:
         """Returns whether the address in a text is among them."""
 
     def _look_up(self, text: str) -> bool:
-        address = _address(text)
+        address = parse_address(text)
         version, number = (0, 0) if address is None else (address.version, int(address))
         return any(family == version and number >> shift in of for (family, shift), of in self._prefixes.items())
 
@@ -307,7 +307,8 @@ def _network(text: str, expected: str) -> _Network:
     return network
 
 
-def _address(text: str) -> _Address | None:
+def parse_address(text: str) -> _Address | None:
+    """Return the address that a text is, an IPv4 address also for a mapped one; None if it is not one."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

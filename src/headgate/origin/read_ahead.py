@@ -11,6 +11,8 @@ from typing import Any, Final
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+Scope = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
 
 MAX_READ_EARLY: Final = 65_536
 """Bytes of a body that are read ahead while its request waits."""

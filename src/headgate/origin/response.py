@@ -313,7 +313,8 @@ class Refusals:
         Seconds round up to whole ones, from a second to a day.
         """
         form = preferred_form(accept, has_page=bool(self._page))
-        return self._rendered(_limited_seconds(retry_after), form, link)
+        seconds = min(max(1, whole_seconds(retry_after)), _MAX_SECONDS)
+        return self._rendered(seconds, form, link)
 
     def _render(self, seconds: int, form: Form, link: bytes) -> Response:
         detail = f"The server is handling as many requests as it can; try again in {seconds} s."
@@ -327,8 +328,3 @@ class Refusals:
         if link:
             response.fields.append((b"link", link))
         return response
-
-
-@lru_cache(_MAX_RENDERED)
-def _limited_seconds(retry_after: float) -> int:
-    return min(max(1, whole_seconds(retry_after)), _MAX_SECONDS)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import explaining
 from headgate.fetch.destinations import Address
 
 
@@ -127,12 +127,8 @@ def server_context(cert: str, key: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["h2", "http/1.1"])
-    try:
+    with explaining(f"certificate {cert!r} and key {key!r} cannot be used", "give PEM files that match"):
         context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"certificate {cert!r} and key {key!r} cannot be used ({reason_of(error)}); give PEM files that match"
-        ) from None
     return context
 
 

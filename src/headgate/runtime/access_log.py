@@ -20,7 +20,7 @@ import msgspec
 
 from headgate.config.toml_reader import read_bytes
 from headgate.config.tree import LogSection
-from headgate.errors import ConfigurationError, fail_if, naming, reason_of
+from headgate.errors import explaining, fail_if, naming
 from headgate.observe.state import identifier_digest, identifier_text
 from headgate.origin.gateway.meter import REFUSED, SERVED
 from headgate.origin.gateway.record import RequestRecord
@@ -299,12 +299,10 @@ def check_access_log(settings: LogSection) -> None:
 
 
 def _open(path: str) -> int:
-    try:
+    with explaining(f"log.access: {path!r}", "name a file that can be written"):
         if path == "-":
             return os.dup(1)
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o640)
-    except OSError as error:
-        raise ConfigurationError(f"log.access: {path!r}: {reason_of(error)}; name a file that can be written") from None
 
 
 def _read_key(file: str) -> bytes:

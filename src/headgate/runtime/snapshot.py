@@ -16,7 +16,7 @@ from typing import Annotated, BinaryIO, Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, explaining, reason_of
 from headgate.limit import Domain, Master
 from headgate.runtime.lifecycle import cancel_tasks
 
@@ -150,11 +150,9 @@ def snapshot_path(text: str, key: str = "master.snapshot") -> Path:
 
     Raises `ConfigurationError` unless it is, or can become, a regular file: a pipe would block the master.
     """
-    try:
+    with explaining(f"{key}: {text!r} cannot be used", "name another file"):
         path = Path(os.path.realpath(text))
         is_file = path.is_file() or (path.parent.is_dir() and not path.exists())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{key}: {text!r} cannot be used: {reason_of(error)}") from None
     if not is_file:
         raise ConfigurationError(
             f"{key}: invalid file {text!r}; expected a regular file, or a new one in a directory that exists"

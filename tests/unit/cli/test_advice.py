@@ -29,7 +29,7 @@ def run(headgate):
         (["fetch", "--identity", "A,*"], "missing argument 'ORIGIN'"),
         (
             ["fetch", "https://localhost", "--identity", "A,*", "--ca", "/nowhere/at.all"],
-            "--ca /nowhere/at.all: No such",
+            "--ca: '/nowhere/at.all' cannot be used: No such",
         ),
         (["check"], "missing argument"),
         (["check", "example.com"], "example.com: no such file; for an origin pass its URL, https://example.com"),

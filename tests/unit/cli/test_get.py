@@ -158,7 +158,7 @@ def test_20_redirects_are_an_error(run, site):
         (["http://127.0.0.1:1/", "--identity", "Example,Bot"], "must be a brand name, other names if any"),
         (["http://127.0.0.1:1/", "-H", "no field"], "invalid header field 'no field'"),
         (["http://127.0.0.1:1/", "-o", "/no/such/folder/out"], "the directory /no/such/folder does not exist"),
-        (["http://127.0.0.1:1/", "--ca", "/no/such/file"], "--ca /no/such/file"),
+        (["http://127.0.0.1:1/", "--ca", "/no/such/file"], "--ca: '/no/such/file' cannot"),
     ],
 )
 def test_wrong_use_is_exit_2(run, arguments, said):

@@ -29,7 +29,7 @@ from headgate.bundle.sources.selection import (
     with_content_type,
     without_content_encoding,
 )
-from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryLater, reason_of
+from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryLater, explaining
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
@@ -256,12 +256,8 @@ def read_url_list(path: Path, *, name: str | None = None) -> list[str]:
     """
     name = name or str(path)
     urls: dict[str, None] = {}
-    try:
+    with explaining(f"cannot read {name}", "expected a file with one URL per line"):
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {name}: {reason_of(error)}; expected a file with one URL per line"
-        ) from None
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode().strip()

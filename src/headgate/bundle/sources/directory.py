@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 from headgate.bundle.files.payloads import FilePayload, identity_of
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.selection import MessageCallback, SkipReport, essence, ignore_message
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, explaining, reason_of
 from headgate.http.url import has_credentials, parse_url
 
 INDEX: Final = "index.html"
@@ -29,6 +29,7 @@ MAX_FILES: Final = 1_000_000
 _MOVED: Final = {"content-type": "text/plain", "location": "./"}
 _SAFE: Final = "!$&'()*+,-.:;=@[]^_|~"
 """Characters that the WHATWG's parser leaves in a segment, besides letters and digits: links have them as they are."""
+_READABLE: Final = "every file must be readable"
 _EARLY: Final = frozenset({"text/html", "application/xhtml+xml", "text/css", "text/javascript"})
 
 
@@ -145,11 +146,9 @@ class _Walk:
                 stack.append(self._opened(f"{folder.url}{_segment(entry.name)}/", entry.path, folder.ancestors))
 
     def _opened(self, url: str, path: Path, ancestors: frozenset[tuple[int, int]]) -> _Folder:
-        try:
+        with explaining(f"cannot read {path}", _READABLE):
             names = sorted((found.name for found in path.iterdir()), key=os.fsencode)
             itself = identity_of(path.stat())
-        except OSError as error:
-            raise _unreadable(path, error) from None
         return _Folder(url, self._entries(path, names), ancestors | {itself})
 
     def _entries(self, folder: Path, names: list[str]) -> Iterator[_Entry]:
@@ -167,7 +166,7 @@ class _Walk:
                 yield _Entry(name, path, path.lstat(), os.fspath(folder / name))
             except OSError as error:
                 if not (folder / name).is_symlink():
-                    raise _unreadable(path, error) from None
+                    raise ConfigurationError(f"cannot read {path}: {reason_of(error)}; {_READABLE}") from None
                 self._left_out.add("a broken symbolic link", str(folder / name))
 
 
@@ -196,17 +195,11 @@ def _segment(name: str) -> str:
 
 
 def _real(root: Path) -> Path:
-    try:
+    with explaining(f"cannot read {root}", _READABLE):
         real = Path(os.path.realpath(root, strict=True))
-    except OSError as error:
-        raise _unreadable(root, error) from None
     if not real.is_dir():
         raise ConfigurationError(f"{root} is not a directory; expected the one with the files of the site")
     return real
-
-
-def _unreadable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"cannot read {path}: {reason_of(error)}; every file must be readable")
 
 
 # fmt: off

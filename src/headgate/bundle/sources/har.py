@@ -30,7 +30,7 @@ from headgate.bundle.sources.selection import (
     with_utf8_charset,
     without_content_encoding,
 )
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, explaining
 
 MAX_BYTES: Final = 1 << 30
 """Bytes of a file, which is decoded in memory."""
@@ -91,11 +91,8 @@ def har(path: Path, *, tell: MessageCallback = ignore_message, max_bytes: int = 
     and partial responses, malformed entries. Raises `ConfigurationError` for a file that is not a HAR, and for
     one of more than `max_bytes`; decoded bodies are never longer than the file.
     """
-    try:
-        with path.open("rb") as file:
-            source = file.read(max_bytes + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {reason_of(error)}; name a HAR file") from None
+    with explaining(f"cannot read {path}", "name a HAR file"), path.open("rb") as file:
+        source = file.read(max_bytes + 1)
     if len(source) > max_bytes:
         raise ConfigurationError(f"{path} has more than {max_bytes} bytes; save fewer requests")
     return _exchanges(_entries(source.removeprefix(_BOM), path), path, tell)

@@ -21,7 +21,7 @@ import click
 from headgate.cli.bundle.output import OutputLimit, error_fields, iterate_responses
 from headgate.cli.bundle.source_options import BundleSource, with_source
 from headgate.cli.output import Advance, exit_with_failure, format_count, format_size, printable, progress
-from headgate.errors import ConfigurationError, ResponseError, reason_of
+from headgate.errors import ResponseError, explaining, fail_if
 
 if TYPE_CHECKING:
     from headgate.bundle.model import Location, ResponseHead
@@ -129,15 +129,12 @@ class _Extraction:
 def _created(directory: Path) -> Iterator[Path]:
     """Create the directory, and one for files in it; remove what was created if the block fails."""
     files, exchanges = directory / _FILES, directory / _EXCHANGES
-    try:
+    with explaining(str(directory), "name a directory that can be created"):
         is_new = not directory.is_dir()
         directory.mkdir(parents=True, exist_ok=True)
         for path in (files, exchanges):
-            if os.path.lexists(path):
-                raise ConfigurationError(f"{path} exists; remove it, or name another directory")
+            fail_if(os.path.lexists(path), f"{path} exists; remove it, or name another directory")
         files.mkdir()
-    except OSError as error:
-        raise ConfigurationError(f"{directory}: {reason_of(error)}; name a directory that can be created") from None
     try:
         yield directory
     except BaseException:

@@ -7,21 +7,16 @@ sent. Reads run on the event loop.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
 from headgate.bundle.files.open_file import file_state
 from headgate.bundle.model import Profile
 from headgate.origin.bundle.server import BundleServer
 from headgate.origin.bundle.snapshot import ReloadingBundle
+from headgate.origin.read_ahead import Receive, Scope, Send
 from headgate.origin.request_info import field_value
 from headgate.origin.response import BodySource, FileSlice, Response
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _PIECE_SIZE = 262_144
 _PATHSEND = "http.response.pathsend"

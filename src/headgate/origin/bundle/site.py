@@ -3,7 +3,6 @@
 Bundle headers are untrusted: fields for framing, for one hop and for one user are removed.
 """
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
@@ -18,6 +17,7 @@ from headgate.http.fields import is_token
 from headgate.http.url import parse_url, resolve, without_fragment
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.bundle.snapshot import BundleSnapshot, ReloadingBundle
+from headgate.origin.identify import parse_address
 
 HeaderFilter = Callable[[Mapping[str, str], str], dict[str, str]]
 """From stored headers and the origin of the response to the headers that are sent."""
@@ -236,10 +236,4 @@ def _name(host: bytes) -> str:
 
 def _is_address(name: str) -> bool:
     """Return whether a host is an address or localhost."""
-    if name in {"", "localhost"}:
-        return True
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
+    return name in {"", "localhost"} or parse_address(name.removeprefix("[").removesuffix("]")) is not None

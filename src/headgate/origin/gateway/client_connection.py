@@ -435,7 +435,8 @@ class ClientConnection(asyncio.Protocol):
         """Forward a request that no rule holds any more: after its body if that is read first, and with a permit."""
         context = self._context
         buffer = None
-        if not request.forwardable and self._collected is None and self._waits_for_body(request):
+        is_whole = 0 <= request.length <= len(self._buffer) and not request.expects_continue
+        if not request.forwardable and self._collected is None and request.has_body and not is_whole:
             buffer = context.buffers.for_request()
         if buffer is not None:
             self._collect(record, request, buffer, now)
@@ -443,11 +444,6 @@ class ClientConnection(asyncio.Protocol):
             self._forward(record, request, None, now)
         else:
             self._admit(record, request, context.permits)
-
-    def _waits_for_body(self, request: RequestHead) -> bool:
-        """Return whether a part of the body of a request has not arrived."""
-        is_whole = 0 <= request.length <= len(self._buffer) and not request.expects_continue
-        return request.has_body and not is_whole
 
     def _collect(self, record: RequestRecord, request: RequestHead, buffer: SpooledBuffer, start: float) -> None:
         """Read the body of a request into `buffer` before it is forwarded."""

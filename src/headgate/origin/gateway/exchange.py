@@ -11,6 +11,7 @@ import enum
 import errno
 import re
 import ssl
+import time
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -407,7 +408,7 @@ class ProxiedExchange:
         self._note(head.status)
         if self.permit is not None:
             self.permit.responded()
-        date = b"" if head.has_date else date_line()  # 9110 6.6.1
+        date = b"" if head.has_date else date_line(int(time.time()))  # 9110 6.6.1
         lines = forwarded_response_lines(head) + self.record.quota + request_id_line(self.record.request_id)
         return b"%b%b%b%b\r\n" % (lines, date, framing, connection), body
 
@@ -441,7 +442,7 @@ class ProxiedExchange:
         upstream, self._upstream = self._upstream, None
         if upstream is not None and not upstream.transport.is_closing():
             upstream.resume()
-            if self.takes_body or self._upload is not None or not upstream.is_drained:
+            if self.takes_body or self._upload is not None or upstream.transport.get_write_buffer_size():
                 upstream.abort()  # an early response: the origin does not receive the rest of the request
             elif reusable:
                 self._pool.give_back(upstream)
@@ -807,11 +808,6 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()  # a response without a request must not answer the next request
 
     # What the exchange calls.
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether the write buffer is empty."""
-        return not self.transport.get_write_buffer_size()
 
     def begin(self, exchange: ProxiedExchange, head: bytes) -> None:
         """Send the head of a request; `exchange` gets the response."""

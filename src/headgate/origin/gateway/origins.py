@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from headgate.config.origin_section import OriginSection, OriginUrl
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import explaining
 from headgate.origin.gateway.context import GatewayContext
 from headgate.origin.gateway.exchange import MAX_IDLE_CONNECTIONS, UpstreamPool
 
@@ -33,18 +33,14 @@ def client_tls(origin: OriginSection) -> ClientTls | None:
     context.set_alpn_protocols(["http/1.1"])
     if not origin.verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
+    files = ", ".join(filter(None, (origin.ca, origin.cert, origin.key)))
+    with explaining(f"origin {origin.url!r}: {files} cannot be used", "give PEM files that can be read"):
         if origin.ca:
             context.load_verify_locations(origin.ca)
         else:
             context.load_default_certs()
         if origin.cert:
             context.load_cert_chain(origin.cert, origin.key)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (origin.ca, origin.cert, origin.key)))
-        raise ConfigurationError(
-            f"origin {origin.url!r}: {files} cannot be used ({reason_of(error)}); give PEM files that can be read"
-        ) from None
     return context
 
 

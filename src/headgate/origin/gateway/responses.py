@@ -60,7 +60,7 @@ def _render(response: Response, key: tuple[int, bool, int, bool, int]) -> tuple[
     connection = b"Connection: close\r\n"
     if keep:
         connection = b"" if minor else b"Connection: keep-alive\r\n"
-    head = [_status_line(response.status), _date_line(second), connection]
+    head = [_status_line(response.status), date_line(second), connection]
     for name, value in response.fields:
         is_size = response.names_request and name == b"content-length"
         head.append(b"%b: %b\r\n" % (name, b"%d" % size if is_size else value))
@@ -68,11 +68,6 @@ def _render(response: Response, key: tuple[int, bool, int, bool, int]) -> tuple[
     if without_body:
         return [b"".join(head) + before, after + b"\r\n"], 0
     return [b"".join(head) + before, b"%b\r\n%b" % (after, content[0]), *content[1:]], size
-
-
-def date_line() -> bytes:
-    """Return the field line `Date` for now."""
-    return _date_line(int(time.time()))
 
 
 def _status_line(status: int) -> bytes:
@@ -84,8 +79,8 @@ def _status_line(status: int) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _date_line(second: int) -> bytes:
-    """Format the line once per second."""
+def date_line(second: int) -> bytes:
+    """Return the field line `Date`, which is formatted once per second."""
     return b"Date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
@@ -208,11 +203,8 @@ class FileResponse:
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        self._scheduled = False
-        self._send_more()
-
-    def _send_more(self) -> None:
         """Send as much as the system takes now; then schedule the next turn, unless the client reads slowly."""
+        self._scheduled = False
         if self._paused or self._transport.is_closing():
             return
         self._client.renew_deadline()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headgate.config.tree import TlsSection
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import explaining
 
 _Stamp = tuple[object, ...]
 """The files of a certificate, and what changes with their content."""
@@ -81,22 +81,14 @@ class TlsKeys:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        try:
+        what = f"certificate {section.cert!r} and key {section.key!r} cannot be used"
+        with explaining(what, "give PEM files that match, with a key that is not encrypted"):
             # With a password, OpenSSL does not ask for that of an encrypted key at the terminal.
             context.load_cert_chain(section.cert, section.key, password="")
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"certificate {section.cert!r} and key {section.key!r} cannot be used ({reason_of(error)}); "
-                "give PEM files that match, with a key that is not encrypted"
-            ) from None
         if self._client_ca:
-            try:
+            advice = "give a PEM file with the certificates of authorities"
+            with explaining(f"client_ca {self._client_ca!r} cannot be used", advice):
                 context.load_verify_locations(self._client_ca)
-            except (OSError, ValueError) as error:
-                raise ConfigurationError(
-                    f"client_ca {self._client_ca!r} cannot be used ({reason_of(error)}); give a PEM file with the "
-                    "certificates of authorities"
-                ) from None
             # The context of each name: OpenSSL verifies with the one that was selected last.
             context.verify_mode = ssl.CERT_REQUIRED
         return context

@@ -5,7 +5,6 @@ of the site are written as JSON strings, which are strings of YAML too.
 """
 
 import base64
-import ipaddress
 import json
 from pathlib import Path
 from string import Template
@@ -13,6 +12,7 @@ from typing import Final
 
 from headgate.config import Address
 from headgate.errors import fail_if
+from headgate.origin.identify import parse_address
 from headgate.origin.response import QUOTA_EXCEEDED, document, ratelimit
 from headgate.origin.sidecar.site import Site
 
@@ -87,20 +87,12 @@ def _problem(site: Site) -> str:
     return document(site.rejection_status, ("Too many requests", detail), members, form="problem").body.decode()
 
 
-def _is_ip_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _listener(address: Address) -> str:
     """Write the address of the listener; `*` stands for every address, IPv4 and IPv6."""
     if address.host == "*":
         return f'{{ address: "::", port_value: {address.port}, ipv4_compat: true }}'
     fail_if(
-        not _is_ip_address(address.host),
+        parse_address(address.host) is None,
         f"--listen: Envoy cannot listen at the name {address.host!r}; expected an address, such as '127.0.0.1:8080'",
     )
     return _socket_address(address)
@@ -112,4 +104,5 @@ def _socket_address(address: Address) -> str:
 
 def _discovery(address: Address) -> str:
     """Write how the cluster of an address finds it: a name is looked up again and again, in both families."""
-    return "type: STATIC" if _is_ip_address(address.host) else "type: LOGICAL_DNS\n    dns_lookup_family: ALL"
+    is_address = parse_address(address.host) is not None
+    return "type: STATIC" if is_address else "type: LOGICAL_DNS\n    dns_lookup_family: ALL"

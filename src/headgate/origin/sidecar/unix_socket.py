@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.config.section import check_socket_path
-from headgate.errors import ConfigurationError, naming, reason_of
+from headgate.errors import ConfigurationError, explaining, naming
 
 _BACKLOG: Final = 1_024
 _NO_ACCESS: Final = 0o777
@@ -32,17 +32,12 @@ class UnixSocket:
     def __init__(self, path: str, *, mode: int, flag: str) -> None:
         self.path = path
         """The path as it was given."""
-        with naming(flag):
+        advice = "name a path in a directory that exists and that this user may write"
+        with naming(flag), explaining(f"cannot listen at {path!r}", advice):
             check_socket_path(path)
-            try:
-                self.socket = _listen(path, mode)
-                """The listening socket, which does not block."""
-                self._file = _identify(os.lstat(path))
-            except OSError as error:
-                raise ConfigurationError(
-                    f"cannot listen at {path!r} ({reason_of(error)}); name a path in a directory that exists and that "
-                    "this user may write"
-                ) from None
+            self.socket = _listen(path, mode)
+            """The listening socket, which does not block."""
+            self._file = _identify(os.lstat(path))
 
     async def serve(self, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
         """Accept connections in the running event loop."""

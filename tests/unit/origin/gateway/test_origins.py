@@ -91,7 +91,7 @@ async def test_a_check_that_fails_is_the_failure_of_the_origin_unless_descriptor
 
 def test_files_that_cannot_be_used_are_an_error_that_names_them() -> None:
     for key, value in (("ca", "/none.pem"), ("ca", __file__)):
-        with pytest.raises(ConfigurationError, match=rf"origin 'https://a': {value} cannot be used \(.*\); give PEM"):
+        with pytest.raises(ConfigurationError, match=rf"origin 'https://a': {value} cannot be used: .*; give PEM"):
             client_tls(OriginSection(url="https://a", **{key: value}))
     assert client_tls(OriginSection(url="http://a")) is None
     context = client_tls(OriginSection(url="https://a", verify=False))

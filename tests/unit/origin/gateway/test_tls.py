@@ -28,11 +28,11 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("cert", "key", "client_ca", "message"),
     [
-        ("a.pem", "b.key", "", "b.key' cannot be used (key values mismatch); give PEM files that match"),
+        ("a.pem", "b.key", "", "b.key' cannot be used: key values mismatch; give PEM files that match"),
         ("a.pem", "secret.key", "", "with a key that is not encrypted"),
-        ("a.pem", "none", "", "none' cannot be used (No such file or directory)"),
-        ("a.pem", "a.key", "none", "none' cannot be used (No such file or directory); give a PEM file with the"),
-        ("a.pem", "a.key", "a.key", "a.key' cannot be used (no certificate or crl found)"),
+        ("a.pem", "none", "", "none' cannot be used: No such file or directory"),
+        ("a.pem", "a.key", "none", "none' cannot be used: No such file or directory; give a PEM file with the"),
+        ("a.pem", "a.key", "a.key", "a.key' cannot be used: no certificate or crl found"),
     ],
 )
 def test_unusable_files_are_named(folder: Path, cert: str, key: str, client_ca: str, message: str) -> None:
