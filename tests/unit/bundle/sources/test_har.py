@@ -1,5 +1,4 @@
 import json
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,6 @@ def reasons(tmp_path: Path, *entries: Any) -> list[str]:
 def test_content_type_is_that_of_the_header_or_the_entry(headers: dict[str, str], found: str, tmp_path: Path) -> None:
     content = {"size": 1, "mimeType": "text/css; charset=utf-8", "text": "x"}
     assert alone(tmp_path, entry(headers=headers, content=content))[1]["content-type"] == found
-
-
-def test_base64_bodies_are_decoded(tmp_path: Path) -> None:
-    image = bytes(range(256))
-    text = b64encode(image).decode()
-    content = {"size": 256, "mimeType": "image/png", "encoding": "base64", "text": f"{text[:76]}\r\n{text[76:]}"}
-    _, headers, body = alone(tmp_path, entry(headers={"content-type": "image/png"}, content=content))
-    assert (headers["content-type"], body) == ("image/png", image)
 
 
 @pytest.mark.parametrize(("text", "size"), [("YWJj", 3), ("YWJj", 4), ("YW\nJj", 4), ("YW\nJj", 5)])

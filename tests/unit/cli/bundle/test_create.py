@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,22 @@ def test_directory_becomes_a_bundle(run, folder, out):
     }  # fmt: skip
     assert run("get", out, BASE) == (0, b"<p>home</p>", "")
     assert run("check", out).code == 0
+
+
+def test_har_becomes_a_bundle(run, tmp_path, out):
+    content = {"size": 1, "mimeType": "text/html", "text": "ж"}
+    answer = {"status": 200, "headers": [{"name": "Content-Type", "value": "text/html; charset=koi8-r"}]}
+    entries = [
+        {"request": {"method": method, "url": url, "headers": []}, "response": {**answer, "content": content}}
+        for method, url in (("GET", BASE), ("POST", BASE + "api"), ("GET", BASE + "a#x"))
+    ]
+    (tmp_path / "a.har").write_text(json.dumps({"log": {"version": "1.2", "entries": entries}}))
+    result = run("create", "--har", tmp_path / "a.har", "--version", "b1", "--manifest-url", BASE, "-o", out)
+    assert result.code == 0
+    assert "not a GET request" in result.err
+    assert list(lines_of(run, out)) == [(BASE, None), (BASE + "a", None)]
+    assert run("info", out, "--json").json["primary_url"] == BASE
+    assert run("get", out, BASE).out.decode() == "ж"
 
 
 @pytest.mark.parametrize("version", ["b1", "draft-01"])

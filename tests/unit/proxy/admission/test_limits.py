@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
@@ -13,6 +10,7 @@ from headgate.limit import Rule
 from headgate.proxy.admission import limits as module
 from headgate.proxy.admission.limits import Clients, TunnelSlots, client_of, create_slots, locked
 from headgate.proxy.refusal import Refusal
+from tests.unit.proxy.admission.locks import locked_by_another
 
 
 @pytest.mark.parametrize(
@@ -143,26 +141,11 @@ async def test_slots_of_an_ended_worker_are_reclaimed(slots):
     assert await parent.take()
 
 
-_HOLDING = """
-import fcntl, sys, time
-fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX)
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
 def test_a_stopped_holder_of_the_lock_blocks_no_other_worker(slots, descriptor, monkeypatch):
     monkeypatch.setattr(module, "_MAX_TRIES", 3)
     some = slots(5)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDING, str(descriptor)], pass_fds=[descriptor], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout.readline() == "held\n"
+    with locked_by_another(descriptor):
         assert asyncio.run(some.take()) is False
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.communicate(timeout=30)
     assert asyncio.run(some.take()) is True
 
 

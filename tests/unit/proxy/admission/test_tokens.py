@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import pytest
 
@@ -13,16 +10,11 @@ from headgate.proxy.admission import limits
 from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.admission.tokens import TokenCheck, create_replay_table
 from headgate.token import Key, ValidToken, mint
+from tests.unit.proxy.admission.locks import locked_by_another
 
 NOW = 1_700_000_000.0
 ORIGIN = "https://a.example"
 KEY = Key(bytes(32))
-LOCKING = """\
-import fcntl, sys
-fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_SH)
-print("locked", flush=True)
-sys.stdin.read()
-"""
 
 
 def minted(**changes):
@@ -49,18 +41,6 @@ def tokens(descriptor):
 def check(tokens, token, origin=ORIGIN):
     outcome = asyncio.run(tokens.check(token, now=NOW, origin=origin))
     return "valid" if isinstance(outcome, ValidToken) else outcome
-
-
-@contextmanager
-def locked_by_another(descriptor):
-    """Hold a shared lock in another process, until that is killed."""
-    command = [sys.executable, "-c", LOCKING, str(descriptor)]
-    with subprocess.Popen(command, pass_fds=[descriptor], stdin=-1, stdout=-1) as process:
-        try:
-            assert process.stdout.readline() == b"locked\n"
-            yield process
-        finally:
-            process.kill()
 
 
 def test_a_token_is_valid_once_over_all_workers(descriptor, tokens):
