@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.e2e.fault_figures import Admission, admission, between, failed, unlimited, wrongly_rejected
+from tests.e2e.fault_figures import admission, between, failed, unlimited, wrongly_rejected
 from tests.e2e.fault_load import LoadPlan, Sample, running_load
 from tests.e2e.fault_node import Node
 from tests.e2e.fault_system import Shape, System, running_system
@@ -32,12 +32,15 @@ class Fault:
 
     name: str
     begin: Step
-    end: Step
+    end: Step | None
+    """None if the system restores itself within `begin`."""
     shape: Shape = Shape()  # noqa: RUF009 - frozen
     lost_gates: frozenset[int] = frozenset()
     """Gates that are part of the fault: their clients fail or wait. The figures are those of the others."""
     keeps_limits: bool = False
     """Whether limits stay in force: the others do without the part that is lost."""
+    ends_server: bool = False
+    """Whether the server, or a worker of it, does not run meanwhile: requests to it fail."""
     needs: tuple[str, ...] = ("nginx",)
     """The programs that it needs."""
 
@@ -143,43 +146,31 @@ class Outcome:
     limited: float
     """When accounting from each gate had an effect at every gate again."""
 
-    @property
-    def failed(self) -> list[Sample]:
-        """Failed requests."""
-        return failed(self.samples)
 
-    @property
-    def wrongly_rejected(self) -> list[Sample]:
-        """Rejected requests of identifiers below the rule."""
-        return wrongly_rejected(self.samples)
-
-    @property
-    def admission(self) -> Admission:
-        """Admitted requests against the rule."""
-        return admission([*self.samples, *self.lost], self.fault.shape.domain)
-
-    @property
-    def hot_since_fault(self) -> int:
-        """Requests of the hot identifier from the fault until limits were in force again."""
-        everything = [*self.samples, *self.lost]
-        return sum(sample.kind == "hot" for sample in between(everything, self.began, self.limited))
+def run_under_load(
+    fault: Fault, system: Any, plan: LoadPlan, folder: Path, times: Times
+) -> tuple[list[Sample], float, float, float]:
+    """Run a fault of a running system; return the requests, and when it began, had ended, and limits returned."""
+    with running_load(plan, folder) as load:
+        time.sleep(times.before)
+        began = time.monotonic()
+        fault.begin(system)
+        ended = time.monotonic()
+        time.sleep(times.during)
+        if fault.end is not None:
+            fault.end(system)
+            ended = time.monotonic()
+        system.wait_until_limited()
+        limited = time.monotonic()
+        time.sleep(times.after)
+        return load.finish(), began, ended, limited
 
 
 def run_fault(fault: Fault, folder: Path, times: Times, plan: LoadPlan | None = None) -> Outcome:
     """Run a fault under load; afterwards, assert that a burst is admitted exactly."""
     with running_system(folder, fault.shape) as system:
         plan = replace(plan or LoadPlan(), ports=[gate.port for gate in system.gates])
-        with running_load(plan, folder) as load:
-            time.sleep(times.before)
-            began = time.monotonic()
-            fault.begin(system)
-            time.sleep(times.during)
-            fault.end(system)
-            ended = time.monotonic()
-            system.wait_until_limited()
-            limited = time.monotonic()
-            time.sleep(times.after)
-            samples = load.finish()
+        samples, began, ended, limited = run_under_load(fault, system, plan, folder, times)
         system.check_limits()
     lost = [sample for sample in samples if sample.gate in fault.lost_gates]
     kept = [sample for sample in samples if sample.gate not in fault.lost_gates]
@@ -206,16 +197,22 @@ def run_restarts(folder: Path, orders: Iterable[Sequence[str]]) -> list[Sample]:
 
 def check(outcome: Outcome, plan: LoadPlan) -> None:
     """Assert that no request failed or was rejected wrongly, and that more were admitted only without limits."""
-    assert outcome.failed == []
+    samples, everything = outcome.samples, [*outcome.samples, *outcome.lost]
+    assert failed(samples) == []
     # "No requests will be delayed or rejected that would not have been otherwise" (smockron.txt, Fault-Tolerance).
-    assert outcome.wrongly_rejected == []
-    [rule] = outcome.fault.shape.domain.rules
-    slowest = max(sample.latency for sample in outcome.samples)
-    assert outcome.admission.under <= 2 + slowest / rule.interval
-    seconds = CONTROL_DELAY + len(unlimited(outcome.samples)) / plan.probe_rate
+    assert wrongly_rejected(samples) == []
+    domain = outcome.fault.shape.domain
+    [rule] = domain.rules
+    found = admission(everything, domain)
+    slowest = max(sample.latency for sample in samples)
+    assert found.under <= 2 + slowest / rule.interval
+    seconds = CONTROL_DELAY + len(unlimited(samples)) / plan.probe_rate
+    without_limits = 0
     if outcome.fault.keeps_limits:
-        during = between(outcome.samples, outcome.began, outcome.ended)
+        during = between(samples, outcome.began, outcome.ended)
         probes = [sample for sample in during if sample.kind == "probe"]
         assert len(unlimited(during)) <= len(probes) / 2
-    without_limits = 0 if outcome.fault.keeps_limits else outcome.hot_since_fault
-    assert outcome.admission.over <= without_limits + plan.hot_rate * seconds
+    else:  # until limits were in force again
+        meanwhile = between(everything, outcome.began, outcome.limited)
+        without_limits = sum(sample.kind == "hot" for sample in meanwhile)
+    assert found.over <= without_limits + plan.hot_rate * seconds

@@ -36,8 +36,7 @@ def test_any_bytes_on_a_stream(data, usages):
     stream = world.open()
     good = encode_report(b"api", [(bucket_id(identifier), *numbers) for identifier, *numbers in usages])
     for message in (data, good + data, good):
-        for _ in world.service.receive(stream, message, now=world.now, moment=world.time):
-            pass
+        world.receive(stream, message)
     while message := stream.take():
         decode_actions(message)
 
@@ -82,7 +81,7 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
         if action == "report":
             stream = streams.get(number) or streams.setdefault(number, world.open(str(number)))
             data = encode_report(b"api", [(bucket_id(b"c"), 0, allowed, denied)])
-            list(service.receive(stream, data, now=world.now, moment=world.time))
+            world.receive(stream, data)
         elif action == "close" and number in streams:
             service.close(streams.pop(number))
         elif action == "turn":

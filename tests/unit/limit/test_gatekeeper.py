@@ -22,16 +22,6 @@ def hold(identifier, release, domain="api"):
     return DelayUntil(domain, identifier, release)
 
 
-def test_request_without_a_hold_is_accepted_and_accounted():
-    messages = []
-    gatekeeper = Gatekeeper(lambda accounting, now: messages.append((accounting, now)))
-    accounting = gatekeeper.admit("api", "alice", now=100.0, loginfo=b"curl/8")
-    assert messages == [(accounting, 100.0)]
-    assert accounting.status is Status.ACCEPTED
-    assert (accounting.identifier, accounting.received, accounting.loginfo) == (b"alice", 100.0, b"curl/8")
-    assert accounting.wait == 0.0
-
-
 @quotes(
     "smockron Definitions",
     "it can delay or reject requests to ensure that a client does not send too many requests to the resource",
@@ -185,15 +175,9 @@ def test_totals_and_top():
     assert top(gatekeeper, "api", now=100.0, most=1) == [(b"bob", 109.0)]
     assert top(gatekeeper, "api", now=101.0) == [(b"bob", 109.0)]
     assert top(gatekeeper, "nowhere", now=100.0) == []
-
-
-def test_top_returns_ten_by_default():
-    gatekeeper = Gatekeeper()
     for number in range(20):
         gatekeeper.obey(hold(b"%d" % number, 101.0 + number))
     assert len(top(gatekeeper, "api", now=100.0)) == 10
-    assert [len(batch) for batch in gatekeeper.top_in_steps("api", now=100.0)] == [10]
-    assert list(gatekeeper.top_in_steps("nowhere", now=100.0)) == []
 
 
 def test_report_counts_and_sends_a_verdict_and_changes_no_hold():

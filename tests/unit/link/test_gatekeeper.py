@@ -3,7 +3,6 @@ import threading
 import time
 
 import pytest
-import zmq
 
 from headgate.errors import ConfigurationError
 from headgate.limit import Accounting, Gatekeeper
@@ -12,26 +11,20 @@ from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch
 from headgate.release import Status
 from tests.holds import top
 from tests.quotes import quotes
+from tests.unit.link.peers import CONTROL, MALFORMED_CONTROLS, new_master, received
 
 NOW = 1_700_000_000.0
-HOLD = [b"api\0", b"DELAY_UNTIL", b"id", b"1700000060000"]
 
 
 class Setup:
     """A link, and two sockets that stand for its master."""
 
     def __init__(self, context, *subscriptions, **options):
-        self.accounting, self.control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
-        for socket in (self.accounting, self.control):
-            socket.set_hwm(options.pop("hwm", 100_000))
-        self.accounting.bind("inproc://bus")
-        self.control.bind("inproc://bus.control")
-        for prefix in subscriptions:
-            self.accounting.subscribe(prefix)
+        self.master = new_master(context, "inproc://bus", *subscriptions, hwm=options.pop("hwm", 100_000))
+        self.accounting, self.control = self.master.accounting, self.master.control
         self.link = GatekeeperLink("inproc://bus", ["api", "web"], clock=lambda: NOW, context=context, **options)
         self.counters = self.link.counters
-        for socket in (self.accounting, self.control):
-            socket.poll(0)  # within one process a socket notices who connects when it is touched
+        self.master.touch()
 
     def run(self, *steps, settled=lambda: True):
         """Start the link in a loop, call each step, and go on until `settled`."""
@@ -51,10 +44,7 @@ class Setup:
         asyncio.run(main())
 
     def received(self):
-        messages = []
-        while self.accounting.poll(0):
-            messages.append(self.accounting.recv_multipart())
-        return messages
+        return received(self.accounting)
 
 
 def verdict(identifier=b"id", domain="api", status=Status.ACCEPTED, loginfo=b""):
@@ -165,24 +155,14 @@ def test_identifiers_too_long_for_a_control_are_not_sent(context):
     assert setup.counters.dropped["too_long"] == 1
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        HOLD[:1],
-        HOLD[:3],
-        [HOLD[0], b"DELAY", *HOLD[2:]],
-        [*HOLD[:3], b"soon"],
-        [b"api\0more", *HOLD[1:]],
-        [HOLD[0], *[b"x"] * 5_000],
-    ],
-)
+@pytest.mark.parametrize("frames", [*MALFORMED_CONTROLS, [b"api\0more", *CONTROL[1:]]])
 def test_malformed_controls_are_counted(context, frames):
     setup = Setup(context, b"")
     gatekeeper = Gatekeeper(setup.link.account)
     setup.link.attach(gatekeeper)
     setup.control.recv()
     setup.control.send_multipart(frames)
-    setup.control.send_multipart(HOLD)
+    setup.control.send_multipart(CONTROL)
     setup.run(settled=lambda: setup.counters.controls == 1)
     assert setup.counters.malformed == 1
     assert top(gatekeeper, "api", now=NOW) == [(b"id", NOW + 60)]
@@ -195,7 +175,7 @@ def test_an_absurd_control_is_shortened_when_it_is_received(context):
     gatekeeper.admit("api", b"other", now=NOW - 7_200)
     setup.link.attach(gatekeeper)
     setup.control.recv()
-    setup.control.send_multipart(HOLD)
+    setup.control.send_multipart(CONTROL)
     setup.run(settled=lambda: setup.counters.controls == 1)
     assert gatekeeper.held("api", b"id", now=NOW) == NOW + 5.0
     assert gatekeeper.shortened == 1
@@ -215,12 +195,14 @@ def test_a_link_in_a_thread_serves_many_threads(context):
     while setup.counters.sent + setup.counters.dropped["no_master"] < 4_000 and time.monotonic() < deadline:
         time.sleep(0.001)
     setup.control.recv()
-    setup.control.send_multipart(HOLD)
+    setup.control.send_multipart(CONTROL)
     while not gatekeeper.held("api", b"id", now=NOW) > NOW and time.monotonic() < deadline:
         time.sleep(0.001)
     assert gatekeeper.held("api", b"id", now=NOW) == NOW + 60
+    sockets = [socket for one in setup.link.connections for socket in one.sockets]
     setup.link.close()
     setup.link.close()
+    assert all(socket.closed for socket in sockets)
     assert sum(len(decode_batch(frames[1])) for frames in setup.received()) == setup.counters.sent
 
 
@@ -278,7 +260,7 @@ def test_controls_are_obeyed_for_the_present_domains_only(context):
     def publish():
         assert received_all()
         for name in (b"web\0", b"new\0", b"api\0"):
-            setup.control.send_multipart([name, *HOLD[1:]])
+            setup.control.send_multipart([name, *CONTROL[1:]])
 
     setup.link.set_domains(["api", "new"])
     received_all()

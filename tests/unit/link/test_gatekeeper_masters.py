@@ -4,13 +4,13 @@ import asyncio
 import time
 
 import pytest
-import zmq
 
 from headgate.limit import Accounting, Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.link.batch import BATCH, decode_batch
 from headgate.link.master_connection import Sharding, sharding_item
 from headgate.release import Status
+from tests.unit.link.peers import new_master, received
 
 NOW = 1_700_000_000.0
 DOMAINS = [f"domain-{number}" for number in range(12)]
@@ -24,58 +24,11 @@ def owned_by(live):
     return {domain: sharding.owner(sharding_item(domain), live) for domain in DOMAINS}
 
 
-class FakeMaster:
-    """The two sockets of a master, without logic."""
-
-    def __init__(self, context, address, subscriptions):
-        self.accounting, self.control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
-        self.accounting.bind(address)
-        self.control.bind(f"{address}.control")
-        self.subscriptions = subscriptions
-        self.subscribe()
-
-    def subscribe(self):
-        for prefix in self.subscriptions:
-            self.accounting.subscribe(prefix)
-        self.touch()
-
-    def unsubscribe(self):
-        """End all subscriptions, as a lost connection does."""
-        for prefix in self.subscriptions:
-            self.accounting.unsubscribe(prefix)
-        self.touch()
-
-    def touch(self):
-        # Within one process a socket notices who connects when it is touched.
-        for socket in (self.accounting, self.control):
-            socket.poll(0)
-
-    def received(self):
-        """Return the domain of each verdict received."""
-        domains = []
-        while self.accounting.poll(0):
-            frames = self.accounting.recv_multipart()
-            if frames[0].startswith(BATCH):
-                domains += [frames[0][len(BATCH) : -1].decode()] * len(decode_batch(frames[1]))
-            else:
-                domains.append(frames[0][:-1].decode())
-        return domains
-
-    def received_identifiers(self):
-        """Return the identifier of each record received."""
-        identifiers = []
-        while self.accounting.poll(0):
-            identifiers += [record[1] for record in decode_batch(self.accounting.recv_multipart()[1])]
-        return identifiers
-
-
 class Setup:
-    """A link to three masters."""
+    """A link to three masters that read batches."""
 
-    def __init__(self, context, *subscriptions, **options):
-        self.masters = {
-            address: FakeMaster(context, address, how) for address, how in zip(MASTERS, subscriptions, strict=True)
-        }
+    def __init__(self, context, **options):
+        self.masters = {address: new_master(context, address, b"", BATCH) for address in MASTERS}
         self.link = GatekeeperLink(MASTERS, DOMAINS, context=context, clock=lambda: NOW, **options)
         self.counters = self.link.counters
         for master in self.masters.values():
@@ -93,7 +46,11 @@ class Setup:
         for domain in DOMAINS:
             self.link.account(Accounting(domain, Status.ACCEPTED, b"id", NOW, NOW), NOW)
         await self.settle(lambda: self.counters.sent + self.counters.dropped["no_master"] == before + len(DOMAINS))
-        return {domain: address for address, master in self.masters.items() for domain in master.received()}
+        return {
+            frames[0][len(BATCH) : -1].decode(): address
+            for address, master in self.masters.items()
+            for frames in received(master.accounting)
+        }
 
     def run(self, steps):
         """Start the link in a loop and, once all masters are connected, run `steps`."""
@@ -109,7 +66,7 @@ class Setup:
 
 @pytest.fixture
 def setup(context):
-    return Setup(context, *[[b"", BATCH]] * 3)
+    return Setup(context)
 
 
 def test_the_accounting_of_a_domain_goes_to_its_owner_only(setup):
@@ -122,7 +79,7 @@ def test_the_accounting_of_a_domain_goes_to_its_owner_only(setup):
 
 def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
     """Each identifier has one master, the same from every gatekeeper; if it is lost, only its identifiers move."""
-    setup = Setup(context, *[[b"", BATCH]] * 3, shard="identifier")
+    setup = Setup(context, shard="identifier")
     identifiers = [b"192.0.2.%d" % number for number in range(250)]
 
     async def owners():
@@ -130,17 +87,20 @@ def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
         for identifier in identifiers * 2:
             setup.link.account(Accounting("domain-0", Status.ACCEPTED, identifier, NOW, NOW), NOW)
         await setup.settle(lambda: setup.counters.sent == before + 2 * len(identifiers))
-        received = {address: master.received_identifiers() for address, master in setup.masters.items()}
-        assert sorted(one for each in received.values() for one in each) == sorted(identifiers * 2)
-        assert all(each.count(one) == 2 for each in received.values() for one in each)
-        return {one: address for address, each in received.items() for one in each}
+        found = {
+            address: [record[1] for frames in received(master.accounting) for record in decode_batch(frames[1])]
+            for address, master in setup.masters.items()
+        }
+        assert sorted(one for each in found.values() for one in each) == sorted(identifiers * 2)
+        assert all(each.count(one) == 2 for each in found.values() for one in each)
+        return {one: address for address, each in found.items() for one in each}
 
     async def steps():
         all_up = await owners()
         assert all(list(all_up.values()).count(address) > 40 for address in MASTERS)
         # Fixed: all gatekeepers, also of other versions, have to agree.
         assert [all_up[b"192.0.2.%d" % number] for number in range(4)] == EXPECTED
-        setup.masters["inproc://b"].unsubscribe()
+        setup.masters["inproc://b"].unsubscribe(b"", BATCH)
         await setup.settle(lambda: not setup.link.has_all_masters)
         assert {one: at for one, at in (await owners()).items() if all_up[one] != "inproc://b"} == {
             one: at for one, at in all_up.items() if at != "inproc://b"

@@ -11,6 +11,7 @@ from headgate.link.curve import AllowedKey, ServerKeys, new_key_pair
 from headgate.link.master import RESEND_EVERY, ControlPublisher, MasterCounters
 from headgate.release import NEVER, Status
 from tests.quotes import quotes
+from tests.unit.link.peers import received, until
 
 MS = b"1700000000000"
 NOW = 1_700_000_000.0
@@ -90,37 +91,40 @@ def test_a_peer_with_a_wrong_clock_is_named_by_its_key_and_address(context, key_
 
     for moment, word in ((NOW - 30.0, "ahead"), (NOW + 30.0, "behind")):
         link._clock = lambda moment=moment: moment
-        until(link, lambda word=word: is_reported(word))
+        until(lambda word=word: is_reported(word), link.turn)
     assert len(lines) == 2
     link.close()
-
-
-def until(link, condition):
-    while not condition():
-        link.turn()
 
 
 def test_ended_histories_are_forgotten(context, link):
     sender, _ = peers(context, link)
     sender.send_multipart(message(b"id"))
-    until(link, lambda: link.counters.accounted == 1)
+    until(lambda: link.counters.accounted == 1, link.turn)
     link._clock = lambda: NOW + 1_000
     link._forget_at = time.monotonic()
     link.turn()
     assert len(link.master) == 0
 
 
+def test_the_next_turn_is_at_once_while_messages_wait_and_else_when_something_is_due(context, link):
+    sender, _ = peers(context, link)
+    until(lambda: 0.0 < link._turn_and_timeout() <= 0.1, link.turn)
+    for _ in range(1_000):
+        sender.send_multipart(message(b"id"))
+    assert link._turn_and_timeout() == 0.0
+
+
 def test_a_new_master_adopts_the_state_of_the_last(context, link):
     sender, subscriber = peers(context, link)
     sender.send_multipart(message(b"id"))
-    until(link, lambda: link.counters.controls and link.counters.subscriptions)
+    until(lambda: link.counters.controls and link.counters.subscriptions, link.turn)
     later = new_master("api", "web")
     later.adopt(link.master)
     link.set_master(later)
     for _ in range(3):
         link.turn()
     sender.send_multipart([b"web\0", *message(b"id")[1:]])
-    until(link, lambda: link.counters.accounted == 2)
+    until(lambda: link.counters.accounted == 2, link.turn)
     assert later.totals["web"].accepted == 1
     while subscriber.poll(0):
         assert subscriber.recv_multipart()[0] == b"api\0"
@@ -168,13 +172,6 @@ class Setup:
         before = self.counters.resent
         self.publisher.resend(self.moment)
         return self.counters.resent - before
-
-
-def received(subscriber):
-    messages = []
-    while subscriber.poll(0):
-        messages.append(subscriber.recv_multipart())
-    return messages
 
 
 def test_a_control_has_four_frames(context):
@@ -306,21 +303,14 @@ def test_connected_gatekeepers_are_counted(context, link):
 
     assert link.gatekeepers == {"none": 0}
     before, other = connect(first), connect(second)
-    until(link, lambda: link.gatekeepers == {"none": 2})
+    until(lambda: link.gatekeepers == {"none": 2}, link.turn)
     after = connect(first)  # the connection of before seems to exist: its network was interrupted
-    until(link, lambda: link._peers[first] == ("none", 2))
+    until(lambda: link._peers[first] == ("none", 2), link.turn)
     before.close()
     other.close()
-    until(link, lambda: link.gatekeepers == {"none": 1})
+    until(lambda: link.gatekeepers == {"none": 1}, link.turn)
     after.close()
-    until(link, lambda: link.gatekeepers == {"none": 0})
-
-
-def test_ended_holds_are_not_sent_again(context):
-    setup = Setup(context, "api")
-    setup.publisher._clock = lambda: NOW + 61
-    setup.subscribe(b"api\0")
-    assert setup.turn() == 0
+    until(lambda: link.gatekeepers == {"none": 0}, link.turn)
 
 
 def test_many_subscriptions_are_answered_together(context):
@@ -337,14 +327,6 @@ def test_many_subscriptions_are_answered_together(context):
     assert setup.turn(RESEND_EVERY) == 1
     assert setup.turn(RESEND_EVERY) == 0
     assert setup.publisher.due() == NEVER
-
-
-def test_many_holds_are_sent_in_chunks(context):
-    setup = Setup(context, "api", held=2_500)
-    subscriber = setup.subscribe(b"api\0")
-    pieces = [setup.turn(), setup.turn(), setup.turn(0.01), setup.turn(0.01), setup.turn(0.01)]
-    assert pieces == [1_000, 0, 1_000, 500, 0]
-    assert len({message[2] for message in received(subscriber)}) == 2_500
 
 
 def test_a_subscriber_that_arrives_during_a_resend_receives_all_holds(context):

@@ -1,5 +1,3 @@
-import time
-
 import pytest
 import zmq
 
@@ -7,8 +5,7 @@ from headgate.errors import ConfigurationError
 from headgate.link.gatekeeper import GatekeeperCounters
 from headgate.link.master_connection import MasterConnection
 from headgate.link.sockets import bind_pair
-
-PATIENCE = 10.0
+from tests.unit.link.peers import PATIENCE, new_master, until
 
 
 def connection(context, address, **options):
@@ -24,33 +21,26 @@ def test_a_master_is_up_when_both_sockets_are_connected(context):
     changes = []
     one = connection(context, address.accounting, changed=lambda: changes.append(one.is_up))
 
-    def until(condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline
-            accounting.poll(1)
-            one.receive_subscriptions(1)
-            one.connections.turn()
+    def turn():
+        accounting.poll(1)
+        one.receive_subscriptions(1)
+        one.connections.turn()
 
-    until(lambda: one.is_subscribed and changes)
+    until(lambda: one.is_subscribed and changes, turn)
     assert not one.is_up
     control.bind(address.control)
-    until(lambda: one.is_up)
+    until(lambda: one.is_up, turn)
     control.close(linger=0)
-    until(lambda: not one.is_up)
+    until(lambda: not one.is_up, turn)
     assert one.is_subscribed
     assert changes == [False, True, False]
     one.close()
 
 
 def test_a_full_queue_is_reported(context):
-    accounting, control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
-    accounting.set_hwm(10)
-    accounting.bind("inproc://bus")
-    control.bind("inproc://bus.control")
-    accounting.subscribe(b"")
+    master = new_master(context, "inproc://bus", b"", hwm=10)
     one = connection(context, "inproc://bus", queue=10)
-    accounting.poll(0)
+    master.touch()
     assert not one.receive_subscriptions(10)
     assert one.is_up
     sent = [one.send([b"api\0", b"x"]) for _ in range(100)]

@@ -10,30 +10,10 @@ from headgate.link import RouterLink
 from headgate.link.batch import BATCH, batch_topic, encode_batch
 from headgate.link.master_connection import Sharding, sharding_item
 from tests.quotes import quotes
+from tests.unit.link.peers import CONTROL, MALFORMED_CONTROLS, Peer, new_master, received, until
 
 MASTERS = ["inproc://a", "inproc://b"]
 RECORDS = encode_batch([(0, b"id", 1_700_000_000_000, 0, b"")])
-HOLD = [b"api\0", b"DELAY_UNTIL", b"id", b"1700000060000"]
-PATIENCE = 10.0
-
-
-class Peer:
-    """The two sockets of a master, or of a gatekeeper, without logic."""
-
-    def __init__(self, accounting, control):
-        self.accounting, self.control = accounting, control
-
-    def touch(self):
-        # Within one process a socket notices who connects, or subscribes, when it is touched.
-        for socket in (self.accounting, self.control):
-            socket.poll(0)
-
-
-def received(socket):
-    messages = []
-    while socket.poll(0):
-        messages.append(socket.recv_multipart())
-    return messages
 
 
 class Setup:
@@ -45,14 +25,8 @@ class Setup:
         self.link = RouterLink("inproc://router", MASTERS, context=context)
         self.gatekeepers = []
 
-    def new_master(self, address, *subscriptions):
-        accounting, control = self.context.socket(zmq.SUB), self.context.socket(zmq.XPUB)
-        control.setsockopt(zmq.XPUB_VERBOSER, 1)
-        accounting.bind(address)
-        control.bind(f"{address}.control")
-        for prefix in subscriptions or (b"", BATCH):
-            accounting.subscribe(prefix)
-        return Peer(accounting, control)
+    def new_master(self, address):
+        return new_master(self.context, address, b"", BATCH, hwm=1_000)
 
     def new_gatekeeper(self, *topics):
         accounting, control = self.context.socket(zmq.XPUB), self.context.socket(zmq.SUB)
@@ -70,12 +44,7 @@ class Setup:
         return self.link.turn()
 
     def until(self, condition):
-        """Return the first true value of `condition`, called after each turn."""
-        deadline = time.monotonic() + PATIENCE
-        while not (value := condition()):
-            assert time.monotonic() < deadline
-            self.turn()
-        return value
+        return until(condition, self.turn)
 
     def connected(self):
         """Return a gatekeeper for `api` that the router has subscribed to."""
@@ -122,7 +91,7 @@ def test_accounting_goes_to_the_owner_of_its_domain(setup):
 def test_controls_of_all_masters_reach_the_subscribed_gatekeepers(setup):
     gatekeeper, other = setup.connected(), setup.new_gatekeeper(b"web\0")
     setup.until(lambda: setup.link.counters.subscriptions == 2)
-    longest = [*HOLD[:2], b"x" * 255, HOLD[3]]
+    longest = [*CONTROL[:2], b"x" * 255, CONTROL[3]]
     for master in setup.masters.values():
         master.control.send_multipart(longest)
     setup.until(lambda: sum(one.controls for one in setup.link.masters.values()) == 2)
@@ -130,25 +99,15 @@ def test_controls_of_all_masters_reach_the_subscribed_gatekeepers(setup):
     assert received(other.control) == []
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        HOLD[:1],
-        HOLD[:3],
-        [HOLD[0], b"DELAY", *HOLD[2:]],
-        [*HOLD[:3], b"soon"],
-        [*HOLD[:2], b"x" * 256, HOLD[3]],
-        [HOLD[0], *[b"x"] * 3_000],
-    ],
-)
+@pytest.mark.parametrize("frames", [*MALFORMED_CONTROLS, [*CONTROL[:2], b"x" * 256, CONTROL[3]]])
 def test_malformed_controls_are_counted_and_not_published(setup, frames):
     gatekeeper = setup.connected()
     setup.until(lambda: setup.link.counters.subscriptions)
     setup.masters[MASTERS[0]].control.send_multipart(frames)
-    setup.masters[MASTERS[0]].control.send_multipart([*HOLD, b"more"])
+    setup.masters[MASTERS[0]].control.send_multipart([*CONTROL, b"more"])
     setup.until(lambda: setup.link.masters[MASTERS[0]].controls)
     assert setup.link.counters.unrouted["malformed"] == 1
-    assert received(gatekeeper.control) == [HOLD]  # never a fifth frame
+    assert received(gatekeeper.control) == [CONTROL]  # never a fifth frame
 
 
 def test_each_subscription_reaches_each_master_and_is_not_stored(setup):
@@ -175,22 +134,20 @@ def test_the_end_of_a_subscription_has_no_effect_on_other_gatekeepers(setup):
     for message in (b"\0api\0", b"\0", b"\1web\0", b"\2what", b""):
         hostile.send(message)
     setup.until(lambda: setup.link.counters.subscriptions == 2)
-    setup.masters[MASTERS[0]].control.send_multipart(HOLD)
+    setup.masters[MASTERS[0]].control.send_multipart(CONTROL)
     setup.until(lambda: setup.link.masters[MASTERS[0]].controls)
-    assert received(gatekeeper.control) == [HOLD]
+    assert received(gatekeeper.control) == [CONTROL]
 
 
 def test_without_a_master_gatekeepers_are_not_subscribed_to(setup):
     gatekeeper = setup.connected()
     for master in setup.masters.values():
-        for prefix in (b"", BATCH):
-            master.accounting.unsubscribe(prefix)
+        master.unsubscribe(b"", BATCH)
     ended = []
     setup.until(lambda: ended.extend(received(gatekeeper.accounting)) or len(ended) == 2)
     assert sorted(ended) == [[b"\0"], [b"\0" + BATCH]]
     assert not setup.link.is_up
-    for prefix in (b"", BATCH):
-        setup.masters[MASTERS[1]].accounting.subscribe(prefix)
+    setup.masters[MASTERS[1]].subscribe(b"", BATCH)
     begun = []
     setup.until(lambda: begun.extend(received(gatekeeper.accounting)) or len(begun) == 2)
     gatekeeper.accounting.send_multipart([batch_topic("api"), RECORDS])

@@ -138,6 +138,10 @@ class World:
         """Open a stream from an address."""
         return self.service.open(lambda: None, peer=peer)
 
+    def receive(self, stream: QuotaStream, data: bytes) -> int:
+        """Let the service process a message; return the number of steps."""
+        return len(list(self.service.receive(stream, data, now=self.now, moment=self.time)))
+
     def turn(self) -> None:
         """Let the service do what is due."""
         self.service.turn(now=self.now, moment=self.time)
@@ -190,9 +194,7 @@ class Envoy:
             bucket.allowed = bucket.denied = 0
             bucket.reported = self.world.time
         if self.stream is not None:
-            data = encode_report(self.domain, usages)
-            for _ in self.world.service.receive(self.stream, data, now=self.world.now, moment=self.world.time):
-                pass
+            self.world.receive(self.stream, encode_report(self.domain, usages))
             self.read()
 
     def read(self) -> None:

@@ -20,8 +20,7 @@ def test_the_first_request_is_assigned_a_token_bucket():
 def one_report(world, stream, *usages, domain=b"api"):
     """Send a report on a stream; return the actions that follow: kind and numbers by identifier."""
     data = encode_report(domain, [(bucket_id(identifier), *counts) for identifier, *counts in usages])
-    for _ in world.service.receive(stream, data, now=world.now, moment=world.time):
-        pass
+    world.receive(stream, data)
     actions = {}
     while message := stream.take():
         actions |= {key: (kind, numbers) for key, kind, numbers in decode_actions(message)}
@@ -125,7 +124,7 @@ def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
     stream = world.open()
     good = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
     for data in (b"\xff", good + b"\x12\x02\x18\x01" + good[5:], b"\x12\x01\xff", b""):
-        list(world.service.receive(stream, data, now=world.now, moment=world.time))
+        world.receive(stream, data)
     assert world.service.counters.reports["malformed"] == 3
     assert world.master.totals["api"].accepted == 2
 
@@ -224,7 +223,7 @@ def test_an_envoy_that_does_not_read_keeps_one_action_of_each_bucket_waiting():
     stream = world.open()
     for world.time in range(0, 100, 5):
         data = encode_report(b"api", [(bucket_id(b"%d" % number), 5, world.time + 1, 0) for number in range(300)])
-        list(world.service.receive(stream, data, now=world.now, moment=float(world.time)))
+        world.receive(stream, data)
     assert len(stream.pending) == 300
     assert [len(decode_actions(stream.take())) for _ in range(3)] == [256, 44, 0]
 
@@ -236,12 +235,12 @@ def test_what_waits_for_an_envoy_that_does_not_read_is_limited():
         key = bucket_id(b"%d" % number)
         for counts in (1, 0), (0, 0):  # the second report abandons the bucket
             data = encode_report(b"api", [(key, 0, *counts)])
-            list(world.service.receive(stream, data, now=world.now, moment=world.time))
+            world.receive(stream, data)
             world.time += 4.0
     assert 900 < sum(map(len, stream.pending.values())) <= 1_000
     # An action that was dropped is sent after the next report.
     data = encode_report(b"api", [(bucket_id(b"held"), 0, 1, 0)])
-    list(world.service.receive(stream, data, now=world.now, moment=world.time))
+    world.receive(stream, data)
     world.publish(DelayUntil("api", b"held", world.now + 100))
     assert ("api", bucket_id(b"held")) not in stream.pending
     while stream.take():
@@ -259,7 +258,7 @@ def test_the_bytes_of_buckets_are_limited():
     assert len(world.controls) == 6  # all are counted, and held on the bus
     # The same bucket with another field, which is skipped.
     data = encode_report(b"api", [(bucket_id(names[0]) + b"\x18\x01", 5, 0, 1)])
-    list(world.service.receive(stream, data, now=world.now, moment=world.time))
+    world.receive(stream, data)
     assert list(world.service._table._claims)[-1].bucket_id == bucket_id(names[0])
     for world.time in (16.0, 32.0):
         world.turn()
@@ -286,7 +285,7 @@ def test_a_message_is_processed_in_steps():
     assert counts == [64, 128, 192]
     # Fields that are skipped, and large buckets.
     for data in b"\x18\x01" * 20_000, encode_report(b"api", [(bucket_id(b"x" * 600), 0, 1, 0)] * 5):
-        assert len(list(world.service.receive(stream, data, now=world.now, moment=0.0))) >= 4
+        assert world.receive(stream, data) >= 4
 
 
 def test_what_gatekeepers_on_the_bus_use_is_left_to_them():

@@ -112,6 +112,3 @@ def test_max_ttl_of_a_new_key_is_bounded(entropy):
     for seconds in (0, -1, 604_801):
         with pytest.raises(ConfigurationError, match=f"max_ttl must be from 1 to 604800 seconds, got {seconds}"):
             new_key(entropy=entropy, max_ttl=seconds)
-
-
-# RFC 8037, appendix A.

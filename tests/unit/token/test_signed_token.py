@@ -101,9 +101,13 @@ def test_signed_message_contains_the_origin_of_a_bound_token():
     assert signed_message(bound, "\ud800") == b"headgate token 1\0" + bound + b"?"
 
 
-def test_malformed_token_is_not_decoded():
+def test_malformed_token_is_not_decoded(check, new_token):
     for token in MALFORMED_TOKENS:
         assert decode_token(token) is None, token
+    valid = new_token()
+    for wrong in (*MALFORMED_TOKENS, valid + "=", f" {valid}", valid[:-1], valid + "A", valid.swapcase()):
+        assert check(wrong) == "token_invalid", wrong
+    assert check(None) == "token_missing"
 
 
 def test_too_long_token_is_not_decoded(monkeypatch):
@@ -142,13 +146,6 @@ def test_token_is_valid_until_it_expires(check, new_token):
     assert check(token, now=NOW + 60) == check(token, now=NOW + 1e6) == "token_expired"
 
 
-def test_missing_and_malformed_tokens(check, new_token):
-    assert check(None) == "token_missing"
-    token = new_token()
-    for wrong in ("", "x", token + "=", f" {token}", token[:-1], token + "A", token * 100, token.swapcase()):
-        assert check(wrong) == "token_invalid"
-
-
 def test_bound_token_is_invalid_for_another_origin(check, new_token):
     token = new_token(origin="https://A.example:443/page")
     assert check(token).is_bound
@@ -157,11 +154,6 @@ def test_bound_token_is_invalid_for_another_origin(check, new_token):
     # The signature is verified first, and is valid for its own origin only.
     assert check(token, now=NOW + 60) == "token_expired"
     assert check(token, now=NOW + 60, origin=B) == "token_invalid"
-
-
-def test_token_of_an_unknown_key_is_invalid(new_token, entropy):
-    other = Checker([new_key(entropy=entropy)])
-    assert other.check(new_token(), now=NOW, origin=A) == "token_invalid"
 
 
 def test_lifetime_above_the_key_s_maximum_is_invalid(key, check):
@@ -173,9 +165,10 @@ def test_lifetime_above_the_key_s_maximum_is_invalid(key, check):
 
 def test_checker_accepts_tokens_of_all_its_keys(entropy):
     old, new = new_key(entropy=entropy), new_key(entropy=entropy)
-    checker = Checker([new, old, old])
-    for key in (old, new):
-        assert isinstance(checker.check(mint(key, now=NOW, ttl=1, entropy=entropy), now=NOW, origin=A), ValidToken)
+    checker, tokens = Checker([new, old, old]), [mint(key, now=NOW, ttl=1, entropy=entropy) for key in (old, new)]
+    for token in tokens:
+        assert isinstance(checker.check(token, now=NOW, origin=A), ValidToken)
+    assert Checker([new]).check(tokens[0], now=NOW, origin=A) == "token_invalid"
 
 
 def test_checker_requires_keys_that_do_not_contradict():
