@@ -27,10 +27,7 @@ def run(headgate):
         (["parse", "--identity", "A,*", "/nowhere/at.all"], "/nowhere/at.all: No such file or directory"),
         (["parse", "--identity", "A,*", "/"], "/: Is a directory"),
         (["fetch", "--identity", "A,*"], "missing argument 'ORIGIN'"),
-        (
-            ["fetch", "https://localhost", "--identity", "A,*", "--ca", "/nowhere/at.all"],
-            "--ca: '/nowhere/at.all' cannot be used: No such",
-        ),
+        (["fetch", "https://localhost", "--ca", "/nowhere/at.all"], "--ca: '/nowhere/at.all' cannot be used: No such"),
         (["check"], "missing argument"),
         (["check", "example.com"], "example.com: no such file; for an origin pass its URL, https://example.com"),
         (["check", "https://localhost", "--content-type", "a/b"], "--content-type is for a FILE"),

@@ -48,76 +48,45 @@ def test_options_override_the_file(tmp_path):
     assert Options(str(path)).read()[0].sidecar.domains == ("api",)
 
 
+SERVER = "--master a:1 --domain b"
+PRINT = "--listen a:1 --origin http://b --domain c --print-conf"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "headgate: no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration"),
-        ("--master a:1", "headgate: no domain: add --domain NAME, or sidecar.domain to the configuration"),
-        ("--master a:1 --domain b", "headgate: no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy"),
+        ("", ": no master: add --master 10.0.0.5:10004, or sidecar.master to the configuration"),
+        ("--master a:1", ": no domain: add --domain NAME, or sidecar.domain to the configuration"),
+        (SERVER, ": no server: add --nginx-lua SOCKET, --auth-request SOCKET or --haproxy"),
+        (f"{SERVER} --nginx-lua c --haproxy e", ": sidecar: --nginx-lua and --haproxy exclude each other; set"),
+        (f"{SERVER} --domain c --haproxy d", ": sidecar: HAProxy has one domain, got 2; run a sidecar for each"),
+        (f"{SERVER} --domain b --nginx-lua c", ": sidecar.domain: 'b' is listed twice; list"),
+        (f"{SERVER} --master a:1 --nginx-lua c", ": sidecar.master: 'a:1' is listed twice"),
+        ("--master a:0 --domain b --nginx-lua c", ": sidecar.master: invalid master 'a:0': port 0 is for"),
+        (f"{SERVER} --nginx-lua c --identify d", ": sidecar.identify: invalid identify 'd'; ex"),
+        ("--socket-mode 999", " sidecar: invalid value for '--socket-mode': invalid mode '999'; expected per"),
         (
-            "--master a:1 --domain b --nginx-lua c --auth-request d --haproxy e",
-            "headgate: sidecar: --nginx-lua and --auth-request and --haproxy exclude each other; set only one of them",
+            f"--nginx-lua {'x' * 121}",
+            f" sidecar: invalid value for '--nginx-lua': path too long: '{'x' * 121}' has",
         ),
-        (
-            "--master a:1 --domain b --domain c --haproxy d",
-            "headgate: sidecar: HAProxy has one domain, got 2; run a sidecar for each --domain",
-        ),
-        ("--master a:1 --domain b --domain b --nginx-lua c", "headgate: sidecar.domain: 'b' is listed twice; list"),
-        ("--master a:1 --master a:1 --domain b --nginx-lua c", "headgate: sidecar.master: 'a:1' is listed twice"),
-        ("--master a:0 --domain b --nginx-lua c", "headgate: sidecar.master: invalid master 'a:0': port 0 is for"),
-        ("--master a:1 --domain b --nginx-lua c --identify d", "headgate: sidecar.identify: invalid identify 'd'; ex"),
-        (
-            "--socket-mode 999",
-            "headgate sidecar: invalid value for '--socket-mode': invalid mode '999'; expected permissions in octal",
-        ),
-        (
-            f"--nginx-lua /{'x' * 120}",
-            f"headgate sidecar: invalid value for '--nginx-lua': path too long: '/{'x' * 120}' has 121 bytes; the",
-        ),
-        ("--listen a:1", "headgate sidecar: --listen is for the configuration of a server; add --print-conf, or leave"),
-        ("--rlqs a:1", "headgate sidecar: --rlqs is for the configuration of a server; add --print-conf, or leave"),
-        (
-            "--print-conf nginx-lua --listen a:1 --domain b",
-            "headgate sidecar: --print-conf needs --listen HOST:PORT and --origin URL;",
-        ),
-        (
-            "--print-conf nginx-lua --domain b --origin http://c",
-            "headgate sidecar: --print-conf needs --listen HOST:PORT and --origin URL;",
-        ),
-        (
-            "--print-conf nginx-lua --listen a:1 --origin http://b",
-            "headgate sidecar: --print-conf needs one --domain NAME, got 0;",
-        ),
-        (
-            "--print-conf nginx-lua --listen a:1 --origin http://b --domain c --domain d",
-            "headgate sidecar: --print-conf needs one --domain NAME, got 2;",
-        ),
-        (
-            "--print-conf nginx-lua --listen a:1 --origin https://b --domain c",
-            "headgate: --origin: invalid origin 'https://b'; expected http://HOST:PORT, such as",
-        ),
-        (
-            "--print-conf haproxy --listen a:1 --origin http://b --domain c --rlqs d:1",
-            "headgate sidecar: --rlqs is for --print-conf envoy, not for haproxy;",
-        ),
-        (
-            "--print-conf envoy --listen a:1 --origin http://b --domain c --socket d",
-            "headgate sidecar: --socket is for nginx and HAProxy; Envoy asks a master: use --rlqs;",
-        ),
-        (
-            "--print-conf auth-request --listen a:1 --origin http://b --domain c --table d",
-            "headgate sidecar: --table is for --print-conf haproxy, not for auth-request;",
-        ),
-        (
-            "--print-conf nginx-lua --listen a:1 --origin http://b --domain c --nginx-lua d",
-            "headgate sidecar: --nginx-lua runs a sidecar; with --print-conf, use --socket;",
-        ),
+        ("--listen a:1", " sidecar: --listen is for the configuration of a server; add --print-conf, or leave"),
+        ("--rlqs a:1", " sidecar: --rlqs is for the configuration of a server; add --print-conf, or leave"),
+        ("--print-conf envoy --listen a:1 --domain b", " sidecar: --print-conf needs --listen HOST:PORT and --ori"),
+        ("--print-conf envoy --domain b --origin http://c", " sidecar: --print-conf needs --listen HOST:PORT and"),
+        ("--print-conf envoy --listen a:1 --origin http://b", " sidecar: --print-conf needs one --domain NAME, got 0"),
+        (f"{PRINT} nginx-lua --domain d", " sidecar: --print-conf needs one --domain NAME, got 2;"),
+        (f"{PRINT} nginx-lua --origin https://b", ": --origin: invalid origin 'https://b'; expected http://HOST:PORT,"),
+        (f"{PRINT} haproxy --rlqs d:1", " sidecar: --rlqs is for --print-conf envoy, not for haproxy;"),
+        (f"{PRINT} envoy --socket d", " sidecar: --socket is for nginx and HAProxy; Envoy asks a master: use --rlqs;"),
+        (f"{PRINT} auth-request --table d", " sidecar: --table is for --print-conf haproxy, not for auth-request;"),
+        (f"{PRINT} nginx-lua --nginx-lua d", " sidecar: --nginx-lua runs a sidecar; with --print-conf, use --socket;"),
     ],
 )
 def test_errors(headgate, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     ran = headgate("sidecar", *arguments.split())
-    assert (ran.code, ran.out, ran.err[: len(message)]) == (2, b"", message)
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err.startswith(f"headgate{message}")
     assert ran.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

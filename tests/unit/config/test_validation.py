@@ -10,16 +10,15 @@ COMPUTED = '[advice]\nmode = "adaptive"\ncapacity = "5/s"\n'
 ENTRY = '[[advice.entry]]\nuser_agent = "*"\nfraction = "auto"\n'
 CERTIFICATE = '[[tls]]\ncert = "a"\nkey = "a"\n'
 ALSO = '[[domain]]\nname = "a"\nrules = ["1/s burst 5"]\n[[domain]]\nname = "b"\n'
+HOST = ALSO.replace('5"]', '5"]\nhost = "h"')
+SMOCKRON = '[[domain]]\nname = "a"\nalgorithm = "smockron"\n[master]\n'
+LEARNED = '[advice]\nmode = "adaptive"\ncapacity = "learned"\n'
 INVALID = [
     (ALSO + 'also = ["c"]', "domain[1].also", "invalid domain 'c'; expected others, each once: 'a'"),
     (ALSO + 'also = ["b"]', "domain[1].also", "invalid domain 'b'"),
     (ALSO + 'also = ["a", "a"]', "domain[1].also", "invalid domain 'a'"),
     (ALSO + 'also = ["a"]', "domain[1]", "'a' before it matches all requests, so 'b' gets none; put 'a' at the end"),
-    (
-        ALSO.replace('5"]', '5"]\nhost = "h"') + 'also = ["a"]\ncost = 6',
-        "domain[1].cost",
-        "6 is more than the burst of '1/s burst 5' in domain 'a'",
-    ),
+    (f'{HOST}also = ["a"]\ncost = 6', "domain[1].cost", "6 is more than the burst of '1/s burst 5' in domain 'a'"),
     (ALSO + "cost = 101", "domain[1].cost", "from 1 to 100, got 101"),
     ("[gate]\nlisten = 3", "gate.listen", "expected a text or a list, got 3"),
     ('[gate]\nlisten = "nowhere"', "gate.listen", "127.0.0.1:8080"),
@@ -33,11 +32,7 @@ INVALID = [
     ('[[listener]]\naddress = ":1"\ntls = true', "listener[0].tls", "needs a certificate"),
     ('[[listener]]\naddress = ":1"\nclient_ca = "a"', "listener[0].client_ca", "add tls = true"),
     ('[[listener]]\naddress = ":1"\nproxy_protocol = true', "listener[0].proxy_protocol", "gate.trusted_proxies"),
-    (
-        f'[[listener]]\naddress = ":1"\ntls = true\nredirect = true\n{CERTIFICATE}',
-        "listener[0].redirect",
-        "without `tls`",
-    ),
+    (f'[[listener]]\naddress = ":1"\ntls = true\nredirect = true\n{CERTIFICATE}', "listener[0].redirect", "`tls`"),
     (f'[[listener]]\naddress = ":1"\n{CERTIFICATE}', "tls", "no listener uses the certificates"),
     (f"{CERTIFICATE}{CERTIFICATE}", "tls[1].names", "only the first certificate is for all names"),
     (f'{CERTIFICATE}names = ["*.*.a"]', "tls[0].names", "invalid name '*.*.a'"),
@@ -45,18 +40,10 @@ INVALID = [
     ('[gate]\nmax_delay = "5"', "gate.max_delay", "expected a number from 0 to 86,400, got '5'"),
     ("[gate]\nmax_delay = nan", "gate.max_delay", "expected a number"),
     ("[gate]\nmax_delay = inf", "gate.max_delay", "expected a number"),
-    (
-        "[limit.concurrency]\nmax = -1",
-        "limit.concurrency.max",
-        "expected a whole number from 0 to 1,000,000 or 'learned'",
-    ),
+    ("[limit.concurrency]\nmax = -1", "limit.concurrency.max", "a whole number from 0 to 1,000,000 or 'learned'"),
     ('[limit.concurrency]\nmax = "many"', "limit.concurrency.max", "'many'"),
     ("[limit.concurrency]\nmax = 1\n[gate]\nworkers = 2", "limit.concurrency.max", "each of 2 workers needs a permit"),
-    (
-        "[limit.concurrency]\nhealthy_latency = -1",
-        "limit.concurrency.healthy_latency",
-        "expected a number from 0 to 86,400",
-    ),
+    ("[limit.concurrency]\nhealthy_latency = -1", "limit.concurrency.healthy_latency", "a number from 0 to 86,400"),
     ('[[domain]]\nname = "a"\npriority = "robots"', "domain[0].priority", "people, verified, automated, prefetch"),
     ('[gate]\nlisen = "a"', "gate.lisen", "did you mean 'listen'?"),
     ("[gate]\ntrusted = []", "gate.trusted", "did you mean 'trusted_proxies'?"),
@@ -83,16 +70,8 @@ INVALID = [
     ('[sidecar]\ndomain = ["a", ""]', "sidecar.domain", "invalid domain name ''"),
     ('[sidecar]\ndomain = ["a", "a"]', "sidecar.domain", "'a' is listed twice"),
     ('[sidecar]\nnginx_lua = "a"\nauth_request = "b"', "sidecar", "`nginx_lua` and `auth_request` exclude each other"),
-    (
-        '[master]\nstore = "redis://h"\n[[domain]]\nname = "a"\nalgorithm = "smockron"',
-        "domain[0].algorithm",
-        "use 'gcra'",
-    ),
-    (
-        '[master]\nrlqs = "127.0.0.1:0"\n[[domain]]\nname = "a"\nalgorithm = "smockron"',
-        "domain[0].algorithm",
-        "'smockron'",
-    ),
+    (f'{SMOCKRON}store = "redis://h"', "domain[0].algorithm", "use 'gcra'"),
+    (f'{SMOCKRON}rlqs = "127.0.0.1:0"', "domain[0].algorithm", "'smockron'"),
     ('[sidecar]\ndomain = ["a", "b"]\nhaproxy = "c"', "sidecar", "HAProxy has one domain, got 2"),
     ('[sidecar]\nsocket_mode = "rw"', "sidecar.socket_mode", "invalid mode 'rw'; expected permissions in octal"),
     ("[sidecar]\nsocket_mode = 0o666", "sidecar.socket_mode", "expected a text, got 438"),
@@ -119,11 +98,7 @@ INVALID = [
     ('[gate.tls]\ncert = "a.pem"', "gate.tls", "needs its key"),
     ('[master]\nlisten = "a:65535"', "master.listen", "control"),
     ('[[advice]]\nuser_agent = "a"\nfraction = 2', "advice[0].fraction", "from 0 to 1 or 'auto', got 2"),
-    (
-        '[[advice]]\nuser_agent = "a"\nfraction = "x"',
-        "advice[0].fraction",
-        "expected a number from 0 to 1 or 'auto', got 'x'",
-    ),
+    ('[[advice]]\nuser_agent = "a"\nfraction = "x"', "advice[0].fraction", "a number from 0 to 1 or 'auto', got 'x'"),
     ('[[advice]]\nuser_agent = "a"\nfraction = "auto"', "advice[0].fraction", "needs advice.mode"),
     ('[[advice]]\nuser_agent = " "', "advice[0].user_agent", "empty"),
     ('[[advice]]\nuser_agent = "a"\n[[advice]]\nuser_agent = "a"', "advice[1].user_agent", "appears twice"),
@@ -136,16 +111,8 @@ INVALID = [
     (f'{COMPUTED}[[advice.entry]]\nuser_agent = "a"', "advice", "needs an entry with fraction 'auto'"),
     (f"{COMPUTED}{ENTRY}disallow = true", "advice.entry[0]", "excludes fraction 'auto'"),
     (f'{COMPUTED}{ENTRY}domains = ["a"]', "advice.entry[0].domains", "unknown domain 'a'; expected one of: none"),
-    (
-        f'{COMPUTED}{ENTRY}domains = ["a", "a"]\n[[domain]]\nname = "a"',
-        "advice.entry[0].domains",
-        "'a' belongs to an entry already",
-    ),
-    (
-        '[limit.concurrency]\nmax = 5\n[advice]\nmode = "adaptive"\ncapacity = "learned"',
-        "advice.capacity",
-        "needs limit.concurrency.max 'learned', got 5",
-    ),
+    (f'{COMPUTED}{ENTRY}domains = ["a", "a"]\n{ALSO}', "advice.entry[0].domains", "'a' belongs to an entry already"),
+    (f"{LEARNED}[limit.concurrency]\nmax = 5", "advice.capacity", "needs limit.concurrency.max 'learned', got 5"),
     ('[proxy]\nlisten = "nowhere"', "proxy.listen", "127.0.0.1:8080"),
     ('[proxy]\nadmin = "a"', "proxy.admin", "127.0.0.1:8080"),
     ('[proxy]\nclient_rate = "often"', "proxy.client_rate", "'often'"),

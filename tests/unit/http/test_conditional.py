@@ -150,15 +150,12 @@ STORED = [
     (b"x-content-type-options", b"nosniff"),
     (b"link", b"</x>; rel=preload"),
 ]
+LENGTH = (b"content-length", b"4")
 RESPONSES = [
     # The stored status, a field of the request, and the response: status, fields, start and stop.
     (200, (b"host", b"a"), (200, [*STORED, (b"content-length", b"10")], 0, 10)),
     (203, (b"host", b"a"), (203, [*STORED, (b"content-length", b"10")], 0, 10)),
-    (
-        203,
-        (b"range", b"bytes=2-5"),
-        (206, [*STORED, (b"content-range", b"bytes 2-5/10"), (b"content-length", b"4")], 2, 6),
-    ),
+    (203, (b"range", b"bytes=2-5"), (206, [*STORED, (b"content-range", b"bytes 2-5/10"), LENGTH], 2, 6)),
     (200, (b"range", b"bytes=10-"), (416, [(b"content-range", b"bytes */10")], 0, 0)),
     (200, (b"if-none-match", b'"a"'), (304, STORED[1:4], 0, 0)),
     (200, (b"if-match", b'"b"'), (412, [], 0, 0)),

@@ -72,19 +72,11 @@ def test_missing_address_is_skipped_if_the_host_has_another(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            OSError(errno.EADDRINUSE, "x"),
-            "127.0.0.1:1 is taken by another program; stop that one, or choose another address with --listen",
-        ),
-        (
-            OSError(errno.EACCES, "x"),
-            "cannot listen at 127.0.0.1:1 (permission denied); choose another address with --listen",
-        ),
-        (
-            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
-            "cannot listen at 127.0.0.1:1 (Name or service not known); choose another address with --listen",
-        ),
+        (OSError(errno.EADDRINUSE, "x"), "127.0.0.1:1 is taken by another program; stop that one, or choose"),
+        (OSError(errno.EACCES, "x"), "cannot listen at 127.0.0.1:1 (permission denied); choose"),
+        (socket.gaierror(socket.EAI_NONAME, "Unknown"), "cannot listen at 127.0.0.1:1 (Unknown); choose"),
     ],
 )
 def test_error_names_address_reason_and_flag(error, message):
-    assert str(listen_error("--listen", Address("127.0.0.1", 1), error)) == message
+    found = str(listen_error("--listen", Address("127.0.0.1", 1), error))
+    assert found == f"{message} another address with --listen"

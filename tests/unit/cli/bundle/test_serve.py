@@ -28,15 +28,12 @@ def served(monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "options"),
     [
-        ((), {"listen": "127.0.0.1:8080", "unpack": False, "profile": "strict"}),
-        (
-            ("--unpack", "--listen", "[::1]:0", "--profile", "compat"),
-            {"listen": "[::1]:0", "unpack": True, "profile": "compat"},
-        ),
+        ("", {"listen": "127.0.0.1:8080", "unpack": False, "profile": "strict"}),
+        ("--unpack --listen a:0 --profile compat", {"listen": "a:0", "unpack": True, "profile": "compat"}),
     ],
 )
 def test_flags_become_options_of_the_server(run, served, flags, options):
-    assert run("serve", "site.wbn", *flags).code == 0
+    assert run("serve", "site.wbn", *flags.split()).code == 0
     assert served.calls == [("site.wbn", options)]
 
 
