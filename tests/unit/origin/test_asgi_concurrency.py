@@ -127,56 +127,6 @@ async def test_a_read_that_is_under_way_ends_with_its_request():
     assert [task for task in asyncio.all_tasks() if "Client.receive" in repr(task)] == []
 
 
-async def test_a_waiting_client_that_leaves_gives_up_its_place_in_the_queue():
-    app, limit = App(), Limit(queue=1)
-    middleware = limited(app, limit)
-    first = Client(middleware)
-    await settle()
-    second = Client(middleware)
-    await settle()
-    second.gone.set()
-    await second.task
-    assert limit.counts == (1, 0)
-    first.task.cancel()
-    await settle()
-    assert app.calls == ["/"]
-    assert second.sent == []
-    assert limit.counts == (0, 0)
-
-
-@pytest.mark.parametrize("in_queue", [True, False])
-async def test_a_request_that_the_server_cancels_releases_its_permit(in_queue):
-    app, limit = App(), Limit()
-    middleware = limited(app, limit)
-    clients = [Client(middleware), Client(middleware)]
-    await settle()
-    clients[in_queue].task.cancel()
-    await settle()
-    assert limit.counts == (1, 0)
-    assert app.running == 1
-    app.released.set()
-    await settle()
-    assert limit.counts == (0, 0)
-    assert len(limit.latencies) == 1
-
-
-async def test_a_request_that_is_cancelled_when_it_was_to_start_releases_its_permit():
-    app, limit = App(), Limit()
-    middleware = limited(app, limit)
-    first = Client(middleware)
-    await settle()
-    second = Client(middleware)
-    await settle()
-    app.released.set()
-    await until(lambda: not limit.state.queued, step=0.0)
-    assert limit.in_flight == 1
-    second.task.cancel()
-    await settle()
-    assert app.calls == ["/"]
-    assert first.task.done()
-    assert limit.counts == (0, 0)
-
-
 async def test_an_application_that_returns_without_a_response_says_nothing_of_the_load():
     limit = Limit()
 

@@ -24,6 +24,8 @@ PAGE = "<b>{status}</b> {title}: {reason} {retry_after} {request_id} {other} b {
         (b"text/html;q=0.4, text/plain", "problem", "text"),
         (b"text/html;q=0", "text", "text"),
         (b"text/*", "problem", "text"),
+        (b"application/json, text/plain, */*", "text", "text"),
+        (b"text/plain;q=0.5, application/problem+json;q=0.4", "text", "text"),
         (b"*/*", "problem", "problem"),
         (None, "problem", "problem"),
     ],

@@ -1,4 +1,3 @@
-import io
 import threading
 import time
 from typing import Any
@@ -10,17 +9,7 @@ from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections, Route, Routes
 from headgate.origin.wsgi import GatekeeperMiddleware, _info
 from headgate.release import NEVER
-
-
-def environ(**more: str) -> dict[str, Any]:
-    return {
-        "REQUEST_METHOD": "GET",
-        "SCRIPT_NAME": "",
-        "PATH_INFO": "/",
-        "REMOTE_ADDR": "192.0.2.1",
-        "wsgi.input": io.BytesIO(),
-        **more,
-    }
+from tests.unit.origin.middlewares import environ
 
 
 class App:

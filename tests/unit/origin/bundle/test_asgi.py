@@ -1,5 +1,4 @@
 import asyncio
-import logging
 import os
 from typing import Any
 
@@ -121,20 +120,6 @@ def test_application_can_be_mounted_below_a_path(bundle, path, raw_path, root_pa
     app = BundleApp(bundle())
     assert serve(app, scope(path, raw_path=raw_path, root_path=root_path)).status == 200
     assert serve(app, scope(path + "x", raw_path=raw_path and raw_path + b"x", root_path=root_path)).status == 404
-
-
-def test_replaced_bundle_is_loaded_and_an_invalid_one_is_logged(bundle, caplog):
-    path = bundle({"url": "/", "payload": b"one"})
-    app = BundleApp(path, unpack=True)
-    assert serve(app, scope()).body == b"one"
-    bundle({"url": "/", "payload": b"two"}, name="two.wbn").rename(path)
-    asyncio.run(app._bundle.renew(at_once=True))
-    assert serve(app, scope()).body == b"two"
-    path.write_bytes(b"none")
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(app._bundle.renew(at_once=True))
-        assert serve(app, scope()).status == 503  # overwritten, not replaced: what was served is no more
-    assert "the bundle loaded before is still served" in caplog.text
 
 
 async def test_truncation_during_sending_is_an_error(long):
