@@ -40,8 +40,10 @@ lint: $(STAMP) ## style, types, layers, the purity of the cores, and the weight 
 
 fuzz: SECONDS ?= 600
 fuzz: $(STAMP) ## fuzz each parser of untrusted input, for SECONDS=600 each
+	@mkdir -p build/fuzz
 	@for target in wire bundle advice http1 proxy_protocol signatures identity; do \
-		echo "$$target, $(SECONDS) s"; $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$(SECONDS) || exit 1; done
+		echo "$$target, $(SECONDS) s; inputs that are findings go to build/fuzz"; \
+		$(BIN)/python -m tests.fuzz.run $$target -max_total_time=$(SECONDS) -artifact_prefix=build/fuzz/$$target- || exit 1; done
 
 soak: SECONDS ?= 900
 soak: $(STAMP) ## load a gate with faults for SECONDS=900, and see that memory and descriptors stay flat

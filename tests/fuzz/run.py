@@ -1,7 +1,7 @@
 """Fuzz one parser: ``python -m tests.fuzz.run TARGET [libFuzzer options]``, until stopped; see `targets.TARGETS`.
 
 Where atheris is not installed, a simple loop mutates the seeds, and knows -max_total_time, -runs, -seed and
--artifact_prefix. An input that is a finding is written to the current folder.
+-artifact_prefix. An input that is a finding is written to the current folder, or with that prefix.
 """
 
 import random
