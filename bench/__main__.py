@@ -21,12 +21,6 @@ def names() -> list[str]:
     return [name.removeprefix(PREFIX) for name in modules if name.startswith(PREFIX)]
 
 
-def measure(name: str, rounds: int) -> list[Row]:
-    """Run one benchmark."""
-    rows: list[Row] = importlib.import_module(f"bench.{PREFIX}{name}").run(rounds)
-    return rows
-
-
 def table(rows: Sequence[Row]) -> Table:
     """Lay the rows out for a person."""
     lines = Table("what", "peer", "ratio", "to reach", "reached", "absolute")
@@ -49,7 +43,7 @@ def main(chosen: tuple[str, ...], rounds: int) -> None:
     for name in chosen or names():
         print(f"{name} …", file=sys.stderr, flush=True)
         try:
-            rows += measure(name, rounds)
+            rows += importlib.import_module(f"bench.{PREFIX}{name}").run(rounds)
         except (Absent, ImportError) as absent:
             print(f"{name}: not measured: {absent}", file=sys.stderr)
         except Void as void:

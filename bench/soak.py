@@ -122,11 +122,10 @@ class Soak:
                     master = self.start_master()
                 if second % 15 == 0:
                     gate.send_signal(signal.SIGHUP)
-                if second % 5 == 0:
+                if second % 5 == 0 or second == int(seconds):
                     family = [psutil.Process(gate.pid), *psutil.Process(gate.pid).children(recursive=True)]
-                    self.samples.append(
-                        (sum(one.memory_info().rss for one in family) / 1e6, sum(one.num_fds() for one in family))
-                    )
+                    memory = sum(one.memory_info().rss for one in family) / 1e6
+                    self.samples.append((memory, sum(one.num_fds() for one in family)))
         finally:
             for task in clients:
                 task.cancel()
@@ -137,19 +136,23 @@ class Soak:
 
     def report(self) -> int:
         """Print the figures; return the exit code."""
-        quarter = len(self.samples) // 4
+        quarter = max(1, len(self.samples) // 4)
         (memory, files), (more, open_files) = (
             (median(one[0] for one in part), median(one[1] for one in part))
-            for part in (self.samples[quarter : 2 * quarter], self.samples[-quarter:])
+            for part in (self.samples[quarter : 2 * quarter] or self.samples, self.samples[-quarter:])
         )
         print(f"responses by status: {dict(self.statuses.most_common())}")
         print(f"memory of the gate, second and last quarter: {memory:.1f} and {more:.1f} MB")
         print(f"descriptors: {files:.0f} and {open_files:.0f}")
+        if len(self.samples) < 12:
+            print("this is too short to judge whether they stay flat: take a minute or more")
+            more, open_files = memory, files
         return int(more > 1.05 * memory + 4 or open_files > files + 64 or not self.statuses["200"])
 
 
 def main(seconds: str = "900") -> None:
     """Soak for so many seconds."""
+    print(f"loading a gate for {seconds} s", flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         sys.exit(asyncio.run(Soak(Path(folder)).run(float(seconds))))
 

@@ -33,7 +33,9 @@ def main() -> int:
     assemble()
     built = SITE / NAME
     shutil.rmtree(built, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html"]
+    print(f"building {len(list(SOURCE.rglob('*.md')))} pages; that takes half a minute", flush=True)
+    quiet = [] if sys.stdout.isatty() else ["-q"]
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", *quiet, "-b", "html"]
     command += ["-j", str(min(4, os.cpu_count() or 1)), "-d", str(ROOT / "build" / "doctrees")]
     done = subprocess.run([*command, str(SOURCE), str(built)], check=False)
     if done.returncode:
