@@ -8,9 +8,8 @@ from headgate.limit import Rule
 from headgate.limit.history import ALGORITHMS, new_history
 from headgate.limit.shares import fair_shares
 from headgate.release import ASAP
-from headgate.rlqs import messages
 from headgate.rlqs.service import MIN_HOLD, TIME_TO_LIVE
-from tests.unit.rlqs.envoys import START, World, bucket_id, decode_actions, decode_reports, encode_report
+from tests.unit.rlqs.envoys import START, World, bucket_id, decode_actions, encode_report
 
 rates = st.floats(0.0, 1e6)
 wants = st.lists(rates, min_size=1, max_size=8)
@@ -39,23 +38,6 @@ def test_any_bytes_on_a_stream(data, usages):
         world.receive(stream, message)
     while message := stream.take():
         decode_actions(message)
-
-
-@given(
-    identifiers=st.lists(st.binary(max_size=300), min_size=1, max_size=3),
-    seconds=st.integers(0, 10_000),
-    allowed=st.integers(0, 2**64 - 1),
-    denied=st.integers(0, 2**64 - 1),
-)
-def test_reports_survive_encoding(identifiers, seconds, allowed, denied):
-    data = encode_report(b"api", [(bucket_id(one), seconds, allowed, denied) for one in identifiers])
-    reports = decode_reports(data)
-    usages = [messages.decode_usage(one) for one in reports.usages]
-    assert reports.domain == b"api"
-    assert [messages.decode_bucket(usage.bucket_id) for usage in usages] == [
-        ((b"identifier", one),) for one in identifiers
-    ]
-    assert all(usage[1:] == (float(seconds), allowed, denied) for usage in usages)
 
 
 @given(

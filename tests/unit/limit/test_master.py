@@ -95,25 +95,11 @@ def test_learned_hold_is_not_a_timestamp(algorithm, rules):
         assert control == (expected if expected is not None and expected.release > 150.0 else None)
 
 
-@pytest.mark.parametrize("mode", ["shadow", "off"])
-def test_learned_hold_of_a_domain_that_is_not_enforced_is_not_published(mode):
-    master = Master([Domain("api", ONE, mode=mode), Domain("free")])
-    assert not master.learn("api", b"alice", 109.0, 100.0)
-    assert not master.learn("free", b"alice", 109.0, 100.0)
-    assert not master.learn("other", b"alice", 109.0, 100.0)
-
-
 def test_learned_hold_follows_a_clock_that_was_set_back():
     master = Master([Domain("api", ONE)])
     master.account(accepted(b"bob", 5_000.0), 5_000.0)
     assert master.learn("api", b"alice", 1_010.0, 1_000.0)
     assert DelayUntil("api", b"alice", 1_010.0) in list(master.holds("api", now=1_000.0))
-
-
-def test_message_for_an_unknown_domain_is_counted_and_dropped():
-    master = Master([Domain("api", ONE)])
-    assert master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0) is None
-    assert (master.unknown, len(master), set(master.totals)) == (1, 0, {"api"})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +111,16 @@ def test_a_domain_that_is_not_enforced_only_counts(domain, shadowed, histories):
     master = Master([domain])
     assert master.account(accepted(b"alice", 100.0), 100.0) is None
     assert (master.shadowed, len(master), master.totals["api"].accepted) == (shadowed, histories, 1)
+    assert not master.learn("api", b"bob", 109.0, 100.0)
     assert list(master.holds("api", now=100.0)) == []
+
+
+def test_holds_of_a_domain_that_only_counts_are_not_protected():
+    master = Master([Domain("api", (Rule.parse("10/min burst 5"),), mode="shadow")], max_identifiers=100)
+    for number in range(205):
+        name, now = (b"held", 1_000.0) if number < 5 else (b"%d" % number, 1_000.5)
+        master.record("api", Status.ACCEPTED, name, now, now)
+    assert (master.shadowed, master._states["api"].histories.get(b"held")) == (1, None)
 
 
 def test_exempt_identifiers_are_counted_and_never_held():
@@ -271,33 +266,17 @@ def test_invalid_arguments_are_refused():
             Master([domain], **options)
 
 
-def test_names_of_unknown_domains_are_kept():
+def test_messages_for_unknown_domains_are_counted_and_dropped_and_their_names_kept():
     master = Master([Domain("api", ONE)])
-    master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0)
+    assert master.account(accepted(b"alice", 100.0, "elsewhere"), 100.0) is None
+    assert not master.learn("elsewhere", b"alice", 109.0, 100.0)
+    assert (master.unknown, len(master), set(master.totals)) == (1, 0, {"api"})
     assert master.unknown_names == {"elsewhere": 1}
     for number in range(100):
         master.note_unknown("x" * 10_000)
         master.note_unknown(str(number))
     assert master.unknown_names["x" * 254] == 100
     assert len(master.unknown_names) == 32
-
-
-FIVE = (Rule.parse("10/min burst 5"),)
-
-
-def flood(master, count, now, domain="api"):
-    """Record one request of each of `count` new identifiers."""
-    for number in range(count):
-        master.record(domain, Status.ACCEPTED, b"flood %d at %f" % (number, now), now, now)
-
-
-def test_holds_of_a_domain_that_only_counts_are_not_protected():
-    master = Master([Domain("api", FIVE, mode="shadow")], max_identifiers=100)
-    for _ in range(5):
-        master.record("api", Status.ACCEPTED, b"held", 1_000.0, 1_000.0)
-    assert master.shadowed == 1
-    flood(master, 200, 1_000.5)
-    assert master._states["api"].histories.get(b"held") is None
 
 
 def test_requests_that_are_reported_together():

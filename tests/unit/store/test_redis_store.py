@@ -17,6 +17,11 @@ NOW = 1_700_000_000.0
 HOLD = NOW + 50.0
 
 
+async def until(condition):
+    while not condition():  # noqa: ASYNC110  # there is no event
+        await asyncio.sleep(0.001)
+
+
 class Setup:
     """A master and its store, whose server gives these replies to calls that record."""
 
@@ -47,12 +52,10 @@ class Setup:
         async def main():
             self.store.start()
             for identifier in identifiers:
-                while self.store.state != "up":  # noqa: ASYNC110  # there is no event
-                    await asyncio.sleep(0.001)
+                await until(lambda: self.store.state == "up")
                 left = len(self.replies)
                 self.account(identifier)
-                while len(self.replies) == left:  # noqa: ASYNC110  # there is no event
-                    await asyncio.sleep(0.001)
+                await until(lambda: len(self.replies) < left)  # noqa: B023  # called at once
             await self.store.close()
 
         asyncio.run(asyncio.wait_for(main(), 20))
@@ -118,8 +121,7 @@ def test_records_are_sent_in_batches_which_are_larger_for_a_cluster(monkeypatch,
 
     async def main():
         setup.store.start()
-        while setup.replies:  # noqa: ASYNC110  # there is no event
-            await asyncio.sleep(0.001)
+        await until(lambda: not setup.replies)
         await setup.store.close()
 
     asyncio.run(asyncio.wait_for(main(), 20))
@@ -133,8 +135,7 @@ def test_a_server_is_checked_without_records_and_what_waits_is_sent_before_the_e
     async def main():
         setup.store.start()
         for checks in (1, 4):
-            while setup.calls.count((PROBE, 0)) < checks:  # noqa: ASYNC110  # there is no event
-                await asyncio.sleep(0.001)
+            await until(lambda: setup.calls.count((PROBE, 0)) >= checks)  # noqa: B023  # called at once
             setup.account(b"a")
             await asyncio.sleep(0)
         await setup.store.close()
