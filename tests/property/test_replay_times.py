@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.cli.access_log import RequestLog
+from headgate.cli.access_log import RequestLog, parser
 from headgate.cli.replay import Replay
 from headgate.limit import Domain, Gatekeeper, Master, Rule
 from headgate.limit.history import ALGORITHMS, OfflineGate, Verdicts
@@ -31,9 +31,8 @@ def test_equal_decimal_instants_stay_equal_at_any_date(algorithm, rate, burst, s
     rule = Rule.parse(f"{rate} burst {burst}")
     arrivals = [Fraction(moment, 1_000) for moment in accumulate(steps, initial=start)]
     log, outcome = RequestLog(), Replay([rule], algorithm, max_delay=float(max_delay))
-    for moment in arrivals:
-        log.add(float(moment), b"alice")
-    log.add(0.5, b"bob")  # otherwise a log with whole seconds is spread
+    lines = [b'{"time": %r, "identifier": "alice"}' % float(moment) for moment in arrivals]
+    log.read([lines, [b'{"time": 0.5, "identifier": "bob"}']], parser("jsonl"))  # bob's: whole seconds are spread
     outcome.play(log)
     report = outcome.report(log)
     verdicts = gate(algorithm, [ExactRule(rule.exact_interval, rule.burst)], arrivals, Fraction(max_delay))

@@ -91,8 +91,8 @@ def parser(form: str, field: str | None = None, domain: str | None = None) -> Pa
     `ConfigurationError` for an unknown field.
     """
     if form == "auto":  # lines that begin with a brace are JSON, all others are Common or Combined
-        of = cache(lambda is_json: parser("jsonl" if is_json else "combined", field, domain))
-        return lambda line: of(line.startswith(b"{"))(line)
+        of = cache(lambda first: parser("jsonl" if first == b"{" else "combined", field, domain))
+        return lambda line: of(line[:1])(line)
     if form == "jsonl":
         return _JsonLines(field or "identifier", domain).parse
     fail_if(domain is not None, "--domain requires JSON lines; the Combined format does not name domains")
@@ -294,32 +294,24 @@ class RequestLog:
 
         If the compressed data is damaged, its rest counts as one malformed line, and `damage` has the reason.
         """
-        number = 0
+        number, times = 0, self._times
         try:
             for number, line in enumerate(chain.from_iterable(source), start=1):
-                if text := line.strip():
-                    self._read_line(number, text, parser, report)
+                text = line.strip()
+                try:
+                    if len(text) > MAX_LINE_SIZE:
+                        raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
+                    if text and (request := parser(text)) is not None:
+                        times[request[1]].append(request[0])
+                except Malformed as error:
+                    self.malformed += 1
+                    sentence = f"line {number}: {error}: {printable(decode_with_escapes(text[:_SHOWN]))}"
+                    self.first_malformed = self.first_malformed or sentence
+                    if report is not None:
+                        report(sentence)
         except Malformed as error:
             self.malformed += 1
             self.damage = f"after line {number} {error}; the lines before it are counted"
-
-    def _read_line(self, number: int, text: bytes, parser: Parser, report: Callable[[str], None] | None) -> None:
-        try:
-            if len(text) > MAX_LINE_SIZE:
-                raise Malformed(f"longer than {MAX_LINE_SIZE} bytes")
-            request = parser(text)
-            if request is not None:
-                self.add(*request)
-        except Malformed as error:
-            self.malformed += 1
-            sentence = f"line {number}: {error}: {printable(decode_with_escapes(text[:_SHOWN]))}"
-            self.first_malformed = self.first_malformed or sentence
-            if report is not None:
-                report(sentence)
-
-    def add(self, moment: float, identifier: bytes) -> None:
-        """Add one request."""
-        self._times[identifier].append(moment)
 
     def __iter__(self) -> Iterator[tuple[bytes, Sequence[float]]]:
         """Yield each identifier, in the order first seen, with the times of its requests in the order of the log."""
