@@ -54,9 +54,11 @@ class ListenerSockets:
         self.unix: list[UnixSocket] = []
         """Those whose files were made here."""
         files.callback(self.close)
+        named_first = sorted(enumerate(tree.listeners), key=lambda one: one[1].address.endswith(":0"))
+        taken = {index: take_at(section.address, inherited) for index, section in named_first}
         for index, section in enumerate(tree.listeners):
             flag, address = f"listener[{index}].address" if tree.listener else "--listen", section.address
-            if found := take_at(address, inherited):
+            if found := taken[index]:
                 self._add(index, found)
             elif address.startswith(UNIX):
                 opened = UnixSocket(address.removeprefix(UNIX), mode=parse_mode(section.mode), flag=flag)
@@ -82,7 +84,10 @@ class ListenerSockets:
 
 
 def take_at(address: str, inherited: list[socket.socket]) -> list[socket.socket]:
-    """Remove from `inherited` the sockets at `address`, as it is written in the configuration, and return them."""
+    """Remove from `inherited` the sockets at `address`, as it is written in the configuration, and return them.
+
+    With port 0, these are those of the first port found.
+    """
     if not inherited:
         return []
     names, port = {address.removeprefix(UNIX)}, 0
@@ -96,6 +101,7 @@ def take_at(address: str, inherited: list[socket.socket]) -> list[socket.socket]
         name = sock.getsockname()
         where, number = (name, 0) if isinstance(name, str) else name[:2]
         if where in names and port in {0, number}:
+            port = number
             inherited.remove(sock)
             found.append(sock)
     return found

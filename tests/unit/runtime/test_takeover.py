@@ -118,3 +118,17 @@ def test_new_sockets_are_opened_for_listeners_that_inherit_none(tmp_path, opened
     assert listeners.endpoints[1].url(tls=True) == f"unix:{tmp_path}/a"
     assert len({sock.getsockname() for sock in listeners.sockets[:2]}) == 1
     assert Configuration().gate.takeover == ""
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_listeners_without_a_port_keep_that_of_the_gate_before(opened):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    tree = parse(f'[gate]\nlisten = ["127.0.0.1:0", "*:0", "127.0.0.1:0", "127.0.0.1:{port}"]\nworkers = 2')
+    before = ListenerSockets(tree, [], opened)
+    assert len({one.address.port for one in before.endpoints}) == 4
+    assert ListenerSockets(tree, list(before.sockets), opened).endpoints == before.endpoints
+    other = parse(f'[gate]\nlisten = ["127.0.0.1:0", "127.0.0.1:{port}"]')
+    assert (
+        ListenerSockets(other, before.sockets[-2:], opened).endpoints[1].descriptors == before.endpoints[-1].descriptors
+    )
