@@ -168,9 +168,8 @@ class GateProcess(Backend):
         await self._listen()
         if isinstance(before, GateProcess):
             self._continue(before)
-        loop = asyncio.get_running_loop()
         self._periodic = [
-            loop.create_task(task)
+            asyncio.create_task(task)
             for task in (
                 forget_expired(lambda: self.gatekeeper),
                 self._check_bundles(),
@@ -182,7 +181,7 @@ class GateProcess(Backend):
         if link is not None and not self._number and not self._bus:
             reports = MasterReports(lambda: link.connections, log)
             short_holds = report_short_holds("gate.max_hold", self._short_limit, log)
-            self._periodic += [loop.create_task(task) for task in (reports.run(), short_holds)]
+            self._periodic += [asyncio.create_task(task) for task in (reports.run(), short_holds)]
         freeze_objects()
 
     async def _listen(self) -> None:

@@ -6,6 +6,7 @@ messages here are those of every kind of worker; a kind may have more.
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -86,7 +87,5 @@ class Channel:
     async def close(self) -> None:
         """Close the channel, once what was sent is flushed."""
         self._writer.close()
-        try:
+        with suppress(OSError):
             await self._writer.wait_closed()
-        except OSError:
-            return

@@ -245,7 +245,8 @@ class Lifecycle:
             await self._finished
         finally:
             self.phase = LifecyclePhase.STOPPED
-            await cancel_tasks([*self._earlier, *([self._operation] if self._operation is not None else [])])
+            # `_on_end` has reported the errors of those that are done.
+            await cancel_tasks(task for task in (*self._earlier, self._operation) if task and not task.done())
             await self._server.close()
         self._log("stopped")
 
@@ -374,11 +375,13 @@ class Lifecycle:
 
 
 async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their ends, whatever they raise."""
+    """Cancel tasks and wait for their ends; log what they raise, now or before."""
     running = list(tasks)
     for task in running:
         task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    for task, outcome in zip(running, await asyncio.gather(*running, return_exceptions=True), strict=True):
+        if isinstance(outcome, Exception):
+            log(f"internal error: {task!r}")
 
 
 def run_server(server: Server) -> int:

@@ -217,10 +217,8 @@ class Supervisor(Generic[_State]):
 
     async def start(self) -> None:
         """Start the workers; return when all are ready. Raises `ConfigurationError` when one cannot start."""
-        loop = asyncio.get_running_loop()
         workers = await asyncio.gather(*map(self._spawn, range(self._count)))
-        self._tasks = [loop.create_task(self._restart(worker)) for worker in workers]
-        self._tasks.append(loop.create_task(self._poll()))
+        self._tasks = [asyncio.create_task(work) for work in (*map(self._restart, workers), self._poll())]
 
     def unready(self) -> str:
         """Return why no worker accepts clients; empty when one does."""

@@ -11,7 +11,7 @@ import uvloop
 
 from headgate.errors import ConfigurationError, MissingExtra
 from headgate.observe.state import ServerState
-from headgate.runtime.lifecycle import Backend, Lifecycle, LifecyclePhase, Server, run_event_loop
+from headgate.runtime.lifecycle import Backend, Lifecycle, LifecyclePhase, Server, cancel_tasks, run_event_loop
 
 STARTING, READY, RELOADING = LifecyclePhase.STARTING, LifecyclePhase.READY, LifecyclePhase.RELOADING
 DRAINING, STOPPING, STOPPED = LifecyclePhase.DRAINING, LifecyclePhase.STOPPING, LifecyclePhase.STOPPED
@@ -220,11 +220,12 @@ async def test_server_may_be_unready_although_it_has_started():
         assert lifecycle.unready() == "starting"
 
 
-async def test_error_of_the_start_is_raised_after_the_close():
+async def test_error_of_the_start_is_raised_after_the_close_and_not_logged(capsys):
     server = RecordingServer(error=ConfigurationError("taken"))
     with pytest.raises(ConfigurationError, match="taken"):
         await Lifecycle(server).run()
     assert server.names == ["start", "close"]
+    assert capsys.readouterr().err == ""
 
 
 async def test_failure_of_the_server_is_raised_after_the_close():
@@ -236,6 +237,21 @@ async def test_failure_of_the_server_is_raised_after_the_close():
     with pytest.raises(BrokenPipeError, match="gone"):
         await running
     assert server.names == ["start", "announce", "close"]
+
+
+async def test_tasks_that_fail_by_themselves_or_when_cancelled_are_logged(capsys):
+    async def fail(wait):
+        try:
+            await asyncio.sleep(wait)
+        finally:
+            raise KeyError(wait)
+
+    tasks = [asyncio.create_task(work) for work in (fail(0), fail(60), asyncio.sleep(60))]
+    await turn()
+    await cancel_tasks(tasks)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("exception=")[2] for line in lines] == ["KeyError(0)>", "KeyError(60)>"]
+    assert all(re.match(r"headgate: internal error: <Task finished .* coro=<.*fail\(\)", line) for line in lines)
 
 
 async def test_failure_of_the_announcement_is_raised():
