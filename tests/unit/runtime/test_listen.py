@@ -48,14 +48,6 @@ def test_star_reserves_both_families_at_one_port():
         assert len({port for _, port in found}) == 1
 
 
-def test_all_addresses_of_a_host_have_one_port(monkeypatch):
-    found = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.2", 0))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with reserve_addresses("--listen", Address("both", 0)) as [one, other]:
-        assert (one[0], other[0]) == ("127.0.0.1", "127.0.0.2")
-        assert one[1] == other[1]
-
-
 def test_missing_address_is_skipped_if_the_host_has_another(monkeypatch):
     found = [(socket.AF_INET, 1, 6, "", ("192.0.2.1", 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)

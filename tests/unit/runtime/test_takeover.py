@@ -68,7 +68,6 @@ async def test_a_gate_that_does_not_answer_is_an_error(tmp_path, opened, monkeyp
     ("count", "workers", "expected"),
     [
         (1, 1, [[0]]),
-        (4, 4, [[0], [1], [2], [3]]),
         (1, 3, [[0], [0], [0]]),
         (2, 3, [[0], [1], [0]]),
         (3, 2, [[0, 2], [1]]),
