@@ -9,9 +9,10 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,22 +29,9 @@ from tests.servers import free_port
 pytestmark = pytest.mark.needs("haproxy")
 
 HOSTILE = [
-    b"a b",
-    b"a;b",
-    b"a;clear table headgate",
-    b"a\nclear table headgate",
-    b"a\r\nb",
-    b"'\"\\",
-    b"#0x1",
-    b"@1 x",
-    b"<<",
-    b"%41",
-    b"%[src]",
-    b"\xff\xfe\x80",
-    b"\0",
-    b"x" * 255,
-    b"\xff" * 255,
-]
+    b"a b", b"a;b", b"a;clear table headgate", b"a\nclear table headgate", b"a\r\nb", b"'\"\\", b"#0x1", b"@1 x", b"<<",
+    b"%41", b"%[src]", b"\xff\xfe\x80", b"\0", b"x" * 255, b"\xff" * 255,
+]  # fmt: skip
 """Identifiers that a control may have; those without control characters can also be values of a header."""
 
 
@@ -52,6 +40,21 @@ def stack() -> Iterator[ExitStack]:
     """What ends with the test."""
     with ExitStack() as open_things:
         yield open_things
+
+
+Start = Callable[..., tuple[HAProxyProcess, Plane]]
+
+
+@pytest.fixture
+def start(stack: ExitStack, tmp_path: Path) -> Start:
+    """Return the function that starts HAProxy in front of an origin, and its data plane."""
+
+    def run(url: str = "", **site: Any) -> tuple[HAProxyProcess, Plane]:
+        url = url or stack.enter_context(programs.origin()).url
+        running = stack.enter_context(haproxy_setup.haproxy(tmp_path, url, **site))
+        return running, stack.enter_context(Plane(running, domain=running.site.domain))
+
+    return run
 
 
 @pytest.fixture
@@ -66,11 +69,9 @@ def plane(stack: ExitStack, running: HAProxyProcess) -> Plane:
     return stack.enter_context(Plane(running))
 
 
-def test_requests_are_accounted_for_while_the_origin_processes_them(stack: ExitStack, tmp_path: Path) -> None:
+def test_requests_are_accounted_for_while_the_origin_processes_them(stack: ExitStack, start: Start) -> None:
     silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, url))
-    plane = stack.enter_context(Plane(running))
+    running, plane = start(f"http://127.0.0.1:{silent.getsockname()[1]}")
     client = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
     client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     plane.until(lambda: plane.verdicts, "verdict")
@@ -159,9 +160,8 @@ def test_a_table_that_haproxy_does_not_have_is_reported(running: HAProxyProcess)
         assert "no table 'none'" in plane.plane.unready()
 
 
-def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(stack: ExitStack, tmp_path: Path) -> None:
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, "http://127.0.0.1:1", identify="header:X-Api-Key"))
-    plane = stack.enter_context(Plane(running))
+def test_no_identifier_of_a_control_changes_the_meaning_of_a_command(start: Start) -> None:
+    running, plane = start("http://127.0.0.1:1", identify="header:X-Api-Key")
     for seconds in (60, 90):
         for identifier in HOSTILE:
             plane.hold_in_table(identifier, seconds)
@@ -184,10 +184,8 @@ CREDENTIALS = [b"Bearer tok", b"bEARER  tok", b"BASIC \t dG9r", b"Token", b'Dige
 
 
 @pytest.mark.parametrize(("name", "values"), [("X-Api-Key", VALUES), ("Authorization", CREDENTIALS)])
-def test_a_header_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path, name: str, values: list[bytes]) -> None:
-    origin = stack.enter_context(programs.origin())
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, identify=f"header:{name}"))
-    plane = stack.enter_context(Plane(running))
+def test_a_header_identifies_as_at_the_gate(start: Start, name: str, values: list[bytes]) -> None:
+    running, plane = start(identify=f"header:{name}")
     lists = [[], *([value] for value in values), [b"a", b"b"], [b"a", b""]]
     expected = [identify(name, fields) for fields in lists]
     for number, fields in enumerate(lists):
@@ -227,14 +225,10 @@ PEERS = ["192.0.2.7", "2001:db8:1:2:3:4:5:6", "2001:db8::", "::1", "fe80::1:0:0:
 
 
 @pytest.mark.parametrize("ipv6_prefix", [64, 56, 128])
-def test_an_address_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path, ipv6_prefix: int) -> None:
+def test_an_address_identifies_as_at_the_gate(start: Start, ipv6_prefix: int) -> None:
     first = "    # The identifier: as a gate"
     chosen = {first: f"    http-request set-src req.fhdr(x-address)\n{first}"}
-    origin = stack.enter_context(programs.origin())
-    running = stack.enter_context(
-        haproxy_setup.haproxy(tmp_path, origin.url, replacements=chosen, ipv6_prefix=ipv6_prefix)
-    )
-    plane = stack.enter_context(Plane(running))
+    running, plane = start(replacements=chosen, ipv6_prefix=ipv6_prefix)
     for number, peer in enumerate(PEERS):
         assert running.get(X_Address=peer).status == 200
         plane.until(lambda number=number: len(plane.verdicts) > number, "verdict")
@@ -242,11 +236,9 @@ def test_an_address_identifies_as_at_the_gate(stack: ExitStack, tmp_path: Path, 
     assert [verdict.identifier for verdict in plane.verdicts] == [method(request(peer)) for peer in PEERS]
 
 
-def test_ipv4_clients_of_an_ipv6_listener_are_identified_by_ipv4(stack: ExitStack, tmp_path: Path) -> None:
-    origin, port = stack.enter_context(programs.origin()), free_port()
-    both = {"    bind 127.0.0.1": f"    bind :::{port} v4v6\n    bind 127.0.0.1"}
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, replacements=both))
-    plane = stack.enter_context(Plane(running))
+def test_ipv4_clients_of_an_ipv6_listener_are_identified_by_ipv4(start: Start) -> None:
+    port = free_port()
+    running, plane = start(replacements={"    bind 127.0.0.1": f"    bind :::{port} v4v6\n    bind 127.0.0.1"})
     running.port = port
     assert running.get().status == 200
     plane.until(lambda: plane.verdicts, "verdict")
@@ -254,16 +246,15 @@ def test_ipv4_clients_of_an_ipv6_listener_are_identified_by_ipv4(stack: ExitStac
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root directory")
-def test_a_haproxy_with_another_root_directory_and_user_reports_requests(stack: ExitStack, tmp_path: Path) -> None:
-    origin, jail = stack.enter_context(programs.origin()), tmp_path / "jail"
+def test_a_haproxy_with_another_root_directory_and_user_reports_requests(start: Start, tmp_path: Path) -> None:
+    jail = tmp_path / "jail"
     jail.mkdir(mode=0o755)
     socket = str(jail / "admin.sock")
     chosen = {
         "global\n": f"global\n    chroot {jail}\n    user nobody\n    group nogroup\n",
         f"unix@{socket}": "unix@/admin.sock",
     }
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, replacements=chosen, socket=socket))
-    plane = stack.enter_context(Plane(running))
+    running, plane = start(replacements=chosen, socket=socket)
     assert running.get().status == 200
     plane.until(lambda: plane.verdicts, "verdict")
     plane.hold_in_table(b"127.0.0.1", 60)
@@ -271,10 +262,9 @@ def test_a_haproxy_with_another_root_directory_and_user_reports_requests(stack: 
 
 
 @pytest.mark.parametrize("status", [503, 429])
-def test_a_rejection_says_when_to_come_back(stack: ExitStack, tmp_path: Path, status: int) -> None:
-    origin, domain = stack.enter_context(programs.origin()), "a%b\"c'$HOME %[src] \\n#ü"
-    running = stack.enter_context(haproxy_setup.haproxy(tmp_path, origin.url, domain=domain, rejection_status=status))
-    plane = stack.enter_context(Plane(running, domain=domain))
+def test_a_rejection_says_when_to_come_back(start: Start, status: int) -> None:
+    domain = "a%b\"c'$HOME %[src] \\n#ü"
+    running, plane = start(domain=domain, rejection_status=status)
     # Not 60: HAProxy's time is in whole milliseconds and that of its last poll, so a whole second could be rounded up.
     release = plane.hold(b"127.0.0.1", 59.5, domain)
     plane.until(running.entries, "entry")

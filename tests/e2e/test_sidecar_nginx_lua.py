@@ -30,13 +30,6 @@ EMPTY = "location = /empty { empty_gif; }"
 """A location that answers without an origin."""
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    """What ends with the test."""
-    with ExitStack() as open_things:
-        yield open_things
-
-
 @contextmanager
 def connected(
     folder: Path, *, workers: int = 2, server: str = "", options: dict[str, Any] | None = None, **settings: Any

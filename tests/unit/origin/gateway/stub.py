@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from headgate.config.origin_section import OriginSection
 from headgate.config.tree import Bounds, Gate
+from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.limit import Domain, Gatekeeper
 from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import GatewayPolicy
@@ -24,6 +25,17 @@ from headgate.origin.permits import Permits
 def without_id(data: bytes) -> bytes:
     """Remove the line X-Request-Id, which differs each time."""
     return re.sub(rb"X-Request-Id: [^\r]*\r\n", b"", data)
+
+
+async def turns(count: int = 5) -> None:
+    """Give the event loop so many turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def parse_request(line: bytes = b"GET / HTTP/1.1", *fields: bytes) -> RequestHead:
+    """Return the head of a request to the host `a`."""
+    return parse_request_head(b"\r\n".join([line, b"Host: a", *fields]) + b"\r\n\r\n", RequestLimits())
 
 
 class StubTransport(asyncio.Transport):

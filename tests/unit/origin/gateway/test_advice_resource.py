@@ -1,16 +1,14 @@
 import pytest
 
-from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.http.h1 import RequestHead
 from headgate.origin.gateway.advice_resource import AdviceResource
+from tests.unit.origin.gateway.stub import parse_request
 
 HALF = b'[{"user_agent":"*","fraction":0.5}]'
 
 
 def request(method: str = "GET", *fields: str, target: str = "/.well-known/traffic-advice") -> RequestHead:
-    lines = "".join(f"{field}\r\n" for field in ("Host: a", *fields))
-    head = parse_request_head(f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode(), RequestLimits())
-    assert head is not None
-    return head
+    return parse_request(f"{method} {target} HTTP/1.1".encode(), *map(str.encode, fields))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 import pytest
 
-from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.http.h1 import RequestHead
 from headgate.origin.gateway.arrivals import MAX_KNOWN, PEOPLE, ArrivalClasses, ArrivalMeter
+from tests.unit.origin.gateway.stub import parse_request
 
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0 Safari/537.36"
 BOT = "ExampleBot/1.0"
@@ -9,10 +10,7 @@ PREFETCH = "Sec-Purpose: prefetch;anonymous-client-ip"
 
 
 def request(user_agent: str = CHROME, *fields: str, name: str = "User-Agent") -> RequestHead:
-    lines = "".join(f"{field}\r\n" for field in ("Host: a", f"{name}: {user_agent}", *fields))
-    head = parse_request_head(f"GET / HTTP/1.1\r\n{lines}\r\n".encode(), RequestLimits())
-    assert head is not None
-    return head
+    return parse_request(b"GET / HTTP/1.1", f"{name}: {user_agent}".encode(), *map(str.encode, fields))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Buffers in memory and in files: a queue, its bounds, and how it is sent."""
 
-import asyncio
 import errno
 import os
 import tempfile
@@ -15,6 +14,7 @@ from headgate.config.tree import Bounds, Gate
 from headgate.origin.gateway.buffer import PIECE_SIZE, PIECES_PER_TURN, Buffers, BufferSpace, SpooledBuffer
 from headgate.origin.gateway.record import GatewayCounters
 from headgate.origin.gateway.settings import GatewaySettings
+from tests.unit.origin.gateway.stub import turns
 
 
 def make_space(memory: int = 1 << 20, files: int = 1 << 20) -> tuple[BufferSpace, list[str]]:
@@ -123,11 +123,6 @@ def test_without_a_folder_for_files_requests_are_not_buffered(monkeypatch: pytes
     assert len(said) == 1
 
 
-async def turns(count: int = 3) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_a_buffer_is_sent_while_its_recipient_reads_with_turns_for_others() -> None:
     space, _ = make_space(memory=8 << 20)
     buffer = SpooledBuffer(space, memory=8 << 20, file=0)
@@ -141,10 +136,10 @@ async def test_a_buffer_is_sent_while_its_recipient_reads_with_turns_for_others(
     await turns(1)
     assert len(sent) == PIECES_PER_TURN
     buffer.paused = True
-    await turns()
+    await turns(3)
     assert (len(sent), len(buffer)) == (PIECES_PER_TURN, PIECES_PER_TURN * PIECE_SIZE)
     buffer.resume()
-    await turns()
+    await turns(3)
     assert (len(sent), sent[-1], space.memory) == (2 * PIECES_PER_TURN + 1, b"end", 8 << 20)
 
 
@@ -154,7 +149,7 @@ async def test_a_closed_buffer_sends_nothing_more() -> None:
     buffer.send_to(pytest.fail, pytest.fail, pytest.fail)
     buffer.resume()
     buffer.close()
-    await turns()
+    await turns(3)
 
 
 async def test_a_file_that_cannot_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +160,6 @@ async def test_a_file_that_cannot_be_read_is_reported(monkeypatch: pytest.Monkey
     buffer.send_to(pytest.fail, pytest.fail, errors.append)
     monkeypatch.setattr(os, "pread", lambda *_: b"hel")
     buffer.resume()
-    await turns()
+    await turns(3)
     assert len(errors) == 1
     assert space.files == 1 << 20

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import ProtocolError
-from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.http.h1 import RequestHead
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings
 from headgate.origin.gateway.buffer import BufferSpace, SpooledBuffer
 from headgate.origin.gateway.exchange import (
@@ -24,15 +24,12 @@ from headgate.origin.gateway.exchange import (
 )
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.permits import Permit, Permits
-from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, make_pool, without_id
+from tests.unit.origin.gateway.stub import StubTransport, counted, make_context, make_pool, turns, without_id
+from tests.unit.origin.gateway.stub import parse_request as request
 
 HEAD = b"forwarded head\r\n\r\n"
 RESPONSE = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nhi"
 POST = b"POST / HTTP/1.1", b"Content-Length: 5"
-
-
-def request(line: bytes = b"GET / HTTP/1.1", *fields: bytes) -> RequestHead:
-    return parse_request_head(b"\r\n".join([line, b"Host: a", *fields]) + b"\r\n\r\n", RequestLimits())
 
 
 class Client:
@@ -112,16 +109,13 @@ class Harness:
         raise TimeoutError
 
 
-def started(one: RequestHead, **options: Any) -> Harness:
-    """Return a harness whose exchange has sent its head."""
-    harness = Harness(one, **options)
+def started(one: RequestHead, *received: bytes) -> Harness:
+    """Return a harness whose exchange has sent its head, and got these pieces of a response."""
+    harness = Harness(one)
     harness.exchange.start(HEAD, 1000.0)
+    for piece in received:
+        harness.upstream.data_received(piece)
     return harness
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def test_a_whole_response_ends_the_exchange() -> None:
@@ -145,8 +139,7 @@ def test_a_whole_response_ends_the_exchange() -> None:
 def test_the_connection_is_kept_as_the_request_asks(
     line: bytes, fields: tuple[bytes, ...], keep: bool, framing: bytes
 ) -> None:
-    harness = started(request(line, *fields))
-    harness.upstream.data_received(RESPONSE)
+    harness = started(request(line, *fields), RESPONSE)
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + framing + b"\r\nhi"
     assert harness.client.calls == [("complete", keep, False)]
 
@@ -162,15 +155,13 @@ def test_the_connection_is_kept_as_the_request_asks(
     ],
 )
 def test_the_framing_of_a_response_is_written_anew(line: bytes, head: bytes, written: bytes, keep: bool) -> None:
-    harness = started(request(line))
-    harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
+    harness = started(request(line), b"HTTP/1.1 200 OK\r\nDate: d\r\n" + head + b"\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\n" + written
     assert harness.exchange._keep is (keep and line.endswith(b"1.1"))
 
 
 def test_a_body_without_framing_ends_the_connection() -> None:
-    harness = started(request(b"GET / HTTP/1.0", b"Connection: keep-alive"))
-    harness.upstream.data_received(b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
+    harness = started(request(b"GET / HTTP/1.0", b"Connection: keep-alive"), b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\n")
     assert harness.client.written == b"HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\n"
 
 
@@ -195,8 +186,7 @@ def test_a_response_without_a_body_keeps_the_length_that_it_describes_or_has_non
 
 
 def test_a_response_without_a_date_gets_one() -> None:
-    harness = started(request())
-    harness.upstream.data_received(RESPONSE.replace(b"Date: d\r\n", b""))
+    harness = started(request(), RESPONSE.replace(b"Date: d\r\n", b""))
     assert harness.client.written.count(b"Date: ") == 1
 
 
@@ -215,9 +205,7 @@ UNBOUNDED = b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhi"
     ],
 )
 def test_a_response_is_relayed_as_it_comes(pieces: tuple[bytes, ...], written: bytes) -> None:
-    harness = started(request())
-    for piece in pieces:
-        harness.upstream.data_received(piece)
+    harness = started(request(), *pieces)
     assert (harness.client.written, harness.client.calls) == (written, [("complete", True, False)])
     assert harness.context.pool.idle == [harness.upstream]
     assert harness.upstream.reused
@@ -234,8 +222,7 @@ def test_a_response_is_relayed_as_it_comes(pieces: tuple[bytes, ...], written: b
 def test_a_connection_that_closes_ends_only_a_body_without_framing(
     received: bytes, error: Exception | None, call: Any
 ) -> None:
-    harness = started(request())
-    harness.upstream.data_received(received)
+    harness = started(request(), received)
     assert not harness.upstream.eof_received()
     harness.upstream.connection_lost(error)
     assert harness.client.calls == [call]
@@ -252,8 +239,7 @@ def test_a_connection_that_closes_ends_only_a_body_without_framing(
     ],
 )
 def test_a_connection_is_not_used_after_malformed_or_further_bytes(received: bytes, call: Any) -> None:
-    harness = started(request())
-    harness.upstream.data_received(received)
+    harness = started(request(), received)
     assert harness.client.calls == [call]
     assert (harness.upstream.state, harness.context.pool.idle) == (UpstreamState.CLOSED, [])
     assert harness.origin.is_closing()
@@ -284,11 +270,9 @@ def test_many_interim_responses_are_read_without_copying_the_rest() -> None:
 
 
 @pytest.mark.parametrize("leave", ["close", "abort", "release_transport"])
-@pytest.mark.parametrize("received", [None, b"", RESPONSE[:-1], RESPONSE[:9]])
+@pytest.mark.parametrize("received", [None, RESPONSE[:-1], RESPONSE[:9]])
 def test_a_connection_can_be_left_in_every_state_and_reports_nothing(received: bytes | None, leave: str) -> None:
-    harness = Harness(request()) if received is None else started(request())
-    if received:
-        harness.upstream.data_received(received)
+    harness = Harness(request()) if received is None else started(request(), received)
     for _ in range(2):
         getattr(harness.upstream, leave)()
         harness.upstream.connection_lost(None)
@@ -312,9 +296,7 @@ def test_a_malformed_body_ends_the_exchange_on_both_sides() -> None:
         ([], ("fail", 400, True, "malformed")),
         ([RESPONSE[:-1]], ("abort", "malformed", False)),
     ):
-        harness = started(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"))
-        for piece in pieces:
-            harness.upstream.data_received(piece)
+        harness = started(request(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked"), *pieces)
         assert harness.exchange.feed(b"zz\r\n") == b""
         assert harness.client.calls == [call]
         assert counted(harness.context) == ({} if pieces else {"malformed": 1})
@@ -503,8 +485,7 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
 
 
 def test_after_an_early_response_the_origin_does_not_receive_the_rest_of_the_body() -> None:
-    harness = started(request(*POST))
-    harness.upstream.data_received(RESPONSE)
+    harness = started(request(*POST), RESPONSE)
     assert harness.client.calls == [("complete", True, True)]
     assert harness.origin.aborted
 
@@ -520,8 +501,7 @@ def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
 
 def test_interim_responses_reach_http_1_1_clients_only() -> None:
     for line, written in ((b"GET / HTTP/1.1", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"), (b"GET / HTTP/1.0", b"")):
-        harness = started(request(line))
-        harness.upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
+        harness = started(request(line), b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n")
         assert harness.client.written == written
         assert not harness.exchange.begun
 
@@ -544,8 +524,7 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: w
 
 
 def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
-    harness = started(request(b"GET / HTTP/1.1", *UPGRADE))
-    harness.upstream.data_received(SWITCH + b"hi")
+    harness = started(request(b"GET / HTTP/1.1", *UPGRADE), SWITCH + b"hi")
     assert harness.client.calls == [("tunnel", SWITCH + b"hi")]
     assert harness.record.status == 101
 
@@ -554,25 +533,17 @@ def test_a_websocket_that_both_sides_want_becomes_a_tunnel() -> None:
     ("fields", "response"), [((), SWITCH), (UPGRADE, SWITCH.replace(b"websocket", b"h2c"))], ids=["unasked", "other"]
 )
 def test_any_other_switch_is_502(fields: tuple[bytes, ...], response: bytes) -> None:
-    harness = started(request(b"GET / HTTP/1.1", *fields))
-    harness.upstream.data_received(response)
+    harness = started(request(b"GET / HTTP/1.1", *fields), response)
     assert harness.client.calls == [("fail", 502, False, "malformed")]
 
 
-def test_a_drained_exchange_closes_the_connection_after_its_response() -> None:
-    harness = started(request())
+@pytest.mark.parametrize(("begun", "keep"), [(b"", False), (RESPONSE[:-1], True)])
+def test_a_drained_exchange_closes_the_connection_unless_its_response_has_begun(begun: bytes, keep: bool) -> None:
+    harness = started(request(), *[begun] * keep)
     harness.exchange.drain()
-    harness.upstream.data_received(RESPONSE)
-    assert b"Connection: close\r\n" in harness.client.written
-    assert harness.client.calls == [("complete", False, False)]
-
-
-def test_an_exchange_that_is_drained_after_its_response_head_keeps_the_connection() -> None:
-    harness = started(request())
-    harness.upstream.data_received(RESPONSE[:-1])
-    harness.exchange.drain()
-    harness.upstream.data_received(RESPONSE[-1:])
-    assert harness.client.calls == [("complete", True, False)]
+    harness.upstream.data_received(RESPONSE[len(begun) :])
+    assert (b"Connection: close\r\n" in harness.client.written) is not keep
+    assert harness.client.calls == [("complete", keep, False)]
 
 
 # Responses that a client reads slowly.

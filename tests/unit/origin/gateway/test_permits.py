@@ -7,8 +7,9 @@ import pytest
 
 from headgate.limit.concurrency import ConcurrencyLimit, ConcurrencySettings, Priority
 from headgate.origin.permits import Permit, Permits, QueuedRequest
-from tests.unit.origin.gateway.stub import StubTimers
-from tests.unit.origin.gateway.test_exchange import HEAD, POST, RESPONSE, Harness, request, turns
+from tests.unit.origin.gateway.stub import StubTimers, turns
+from tests.unit.origin.gateway.stub import parse_request as request
+from tests.unit.origin.gateway.test_exchange import HEAD, POST, RESPONSE, Harness
 
 UPGRADE = b"Connection: Upgrade", b"Upgrade: websocket"
 SWITCH = b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

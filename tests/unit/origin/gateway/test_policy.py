@@ -6,19 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
+from headgate.http.h1 import RequestHead
 from headgate.limit import DelayUntil, Domain, Gatekeeper
 from headgate.origin import Response, Routes, client_address
 from headgate.origin.gateway.policy import MAX_NAMED_PEERS, ClientView, GatewayPolicy
 from headgate.origin.gateway.policy import decide as decide_on
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
 from headgate.release import Status
-from tests.unit.origin.gateway.stub import StubTransport, make_policy
+from tests.unit.origin.gateway.stub import StubTransport, make_policy, parse_request
 
 
 def request(target: bytes = b"/", *fields: bytes) -> RequestHead:
-    lines = [b"GET " + target + b" HTTP/1.1", b"Host: a", *fields]
-    return parse_request_head(b"\r\n".join(lines) + b"\r\n\r\n", RequestLimits())
+    return parse_request(b"GET " + target + b" HTTP/1.1", *fields)
 
 
 def view(address: str = "192.0.2.1", **settings: Any) -> ClientView:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from headgate.bundle.files.open_file import OpenFile
-from headgate.http.h1 import RequestHead, RequestLimits, parse_request_head
 from headgate.origin.gateway import responses
 from headgate.origin.gateway.record import RequestRecord
 from headgate.origin.gateway.responses import (
@@ -20,7 +19,7 @@ from headgate.origin.gateway.responses import (
     serialize,
 )
 from headgate.origin.response import FileSlice, Response
-from tests.unit.origin.gateway.stub import StubTransport
+from tests.unit.origin.gateway.stub import StubTransport, turns
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\n"
 
@@ -28,10 +27,6 @@ DATE = b"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\n"
 @pytest.fixture(autouse=True)
 def _one_second_after_1970(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1.9)
-
-
-def request(target: bytes, method: bytes = b"GET") -> RequestHead:
-    return parse_request_head(method + b" " + target + b" HTTP/1.1\r\nHost: a\r\n\r\n", RequestLimits())
 
 
 @pytest.mark.parametrize(
@@ -148,17 +143,12 @@ def make(path: Path, transport: Any, client: Any, *, keep: bool = True, unread: 
     return FileResponse(client, transport, record, source, keep=keep, unread=unread)
 
 
-async def turns(count: int = 100) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("unread", [False, True])
 async def test_the_whole_slice_is_sent_in_pieces(path: Path, unread: bool) -> None:
     transport, client = Transport(), Client()
     make(path, transport, client, unread=unread).start()
     assert transport.written == b""  # not before others had a turn
-    await turns()
+    await turns(100)
     assert transport.written == CONTENT[100:]
     assert transport.largest == 131_072
     assert client.completed == [(True, unread)]
@@ -174,7 +164,7 @@ def test_all_but_the_last_piece_is_sent_with_sendfile_on_a_plain_socket(path: Pa
             near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(CONTENT))
             transport.extra = {"socket": near, **extra}
             make(path, transport, client).start()
-            await turns()
+            await turns(100)
             assert client.completed == [(True, False)]
             assert transport.written == read
             if read != CONTENT[100:]:
@@ -193,7 +183,7 @@ async def test_a_slow_client_is_waited_for_and_each_piece_renews_the_deadline(pa
     response.start()
     steps = 0
     while not client.completed:
-        await turns()
+        await turns(100)
         assert len(transport.written) <= (steps + 1) * 131_072
         assert client.renewed == steps + 1
         steps += 1
@@ -212,7 +202,7 @@ async def test_nothing_is_sent_once_abandoned_or_closing(path: Path) -> None:
         await asyncio.sleep(0)
         leave(response, transport)
         sent = len(transport.written)
-        await turns()
+        await turns(100)
         assert len(transport.written) == sent
         assert client.completed == []
 
@@ -222,11 +212,11 @@ async def test_a_file_that_changes_aborts_the_connection(path: Path) -> None:
     response = make(path, transport, client)
     transport.slow, transport.paused = True, response.pause_response
     response.start()
-    await turns()
+    await turns(100)
     path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
     transport.buffered = 0
     response.resume_response()
-    await turns()
+    await turns(100)
     assert (client.aborted, client.completed) == (1, [])
     assert len(transport.written) == 131_072
 
@@ -240,7 +230,7 @@ async def test_a_file_that_has_changed_is_not_copied_to_the_socket(path: Path) -
         response = make(path, transport, client)
         path.write_bytes(CONTENT + b"more")  # noqa: ASYNC240 - a test may wait for its disk
         response.start()
-        await turns()
+        await turns(100)
         assert client.aborted == 1
         with pytest.raises(BlockingIOError):
             far.recv(1)
