@@ -68,11 +68,7 @@ _RESENDING = 2.0
 """Seconds in which the holds have reached a new process of the server, also on a busy machine."""
 TIMES = Times(before=0.5, during=1.0, after=1.0)
 LONG = Times(before=0.5, during=10.0, after=2.0)
-ALWAYS = {
-    ("nginx-lua", "sidecar killed"),
-    ("auth-request", "sidecar stopped"),
-    ("haproxy", "server reloaded"),
-}
+ALWAYS = {("nginx-lua", "sidecar killed"), ("auth-request", "sidecar stopped"), ("haproxy", "server reloaded")}
 """The cases that every change is tested with; `make test-deep` has all."""
 
 

@@ -57,10 +57,7 @@ def test_sighup_reloads_rules_on_the_same_sockets(tmp_path):
     file = tmp_path / "master.toml"
     text = '[master]\nlisten = "127.0.0.1:0"\n[[domain]]\nname = "default"\nrules = ["1/min burst {}"]\n'
     file.write_text(text.format(100))
-    with (
-        programs.headgate(tmp_path, "master", "--config", file) as master,
-        PlainGatekeeper(master.ready) as gatekeeper,
-    ):
+    with programs.headgate(tmp_path, "master", "--config", file) as master, PlainGatekeeper(master.ready) as gatekeeper:
         file.write_text(text.format(1) + '[[domain]]\nname = "new"\nrules = ["1/min burst 1"]\n')
         master.process.send_signal(signal.SIGHUP)
         master.wait_for(

@@ -14,8 +14,7 @@ def rules(*texts):
 
 
 @quotes(
-    "smockron Logic",
-    "this ensures that the policy can be enforced with a history of no more than `burst` timestamps.",
+    "smockron Logic", "this ensures that the policy can be enforced with a history of no more than `burst` timestamps."
 )
 def test_log_with_a_burst_of_one_keeps_the_latest():
     algorithm, history = Log(rules("1/s burst 1")), new_history()

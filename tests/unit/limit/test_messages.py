@@ -100,10 +100,7 @@ def test_decimal_timestamps_are_read(frame, seconds):
     assert from_milliseconds(frame) == seconds
 
 
-@quotes(
-    "smockron Low-Level Proto",
-    "Domains should not contain nulls in their names.",
-)
+@quotes("smockron Low-Level Proto", "Domains should not contain nulls in their names.")
 def test_domain_with_nul_is_refused():
     with pytest.raises(WireError, match="NUL"):
         topic("a\0b")

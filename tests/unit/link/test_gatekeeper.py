@@ -59,14 +59,8 @@ def account(setup, *verdicts):
     return step
 
 
-@quotes(
-    "smockron Protocol",
-    "Gatekeepers and masters communicate using a pair of ZeroMQ PUB/SUB sockets.",
-)
-@quotes(
-    "smockron Low-Level Proto",
-    "The domain should be encoded with a trailing null",
-)
+@quotes("smockron Protocol", "Gatekeepers and masters communicate using a pair of ZeroMQ PUB/SUB sockets.")
+@quotes("smockron Low-Level Proto", "The domain should be encoded with a trailing null")
 def test_an_original_master_receives_the_frames_of_the_document(context):
     setup = Setup(context, b"")
     delayed = verdict(status=Status.DELAYED, loginfo=b"x" * 10_000)
@@ -114,10 +108,7 @@ def test_a_subscription_whose_event_a_send_consumed_is_received(context):
     setup.run(subscribe_and_send)
 
 
-@quotes(
-    "smockron Fault-Tolerance",
-    "If the master crashes, accounting messages from the gatekeepers will be dropped",
-)
+@quotes("smockron Fault-Tolerance", "If the master crashes, accounting messages from the gatekeepers will be dropped")
 def test_without_a_master_verdicts_are_dropped_and_counted(context):
     link = GatekeeperLink("tcp://127.0.0.1:9", ["api"])
     setup = Setup(context)
@@ -243,10 +234,7 @@ def test_verdicts_that_wait_are_sent_before_the_domains_change(context):
     assert setup.counters.dropped["no_master"] == 1
 
 
-@quotes(
-    "smockron Low-Level Proto",
-    "Gatekeeper subscribes to all domains for which it will receive traffic",
-)
+@quotes("smockron Low-Level Proto", "Gatekeeper subscribes to all domains for which it will receive traffic")
 def test_controls_are_obeyed_for_the_present_domains_only(context):
     setup, gatekeeper = Setup(context, b""), Gatekeeper()
     setup.link.attach(gatekeeper)

@@ -42,10 +42,7 @@ def message(identifier):
     return [b"api\0", b"ACCEPTED", identifier, MS, b"", b""]
 
 
-@quotes(
-    "smockron Low-Level Proto",
-    'Master subscribes to "" (all messages)',
-)
+@quotes("smockron Low-Level Proto", 'Master subscribes to "" (all messages)')
 def test_it_subscribes_to_everything_and_to_batches(context, link):
     sender, _ = peers(context, link)
     assert {sender.recv(), sender.recv()} == {b"\1", b"\1" + BATCH}

@@ -105,11 +105,7 @@ def test_an_address_that_cannot_be_bound_is_one_sentence(pair_of, address):
     assert address.partition(":0")[0].removeprefix("tcp://") in str(raised.value)
 
 
-@quotes(
-    "smockron Low-Level Proto",
-    "tcp:10004 SUB",
-    "tcp:10005 PUB",
-)
+@quotes("smockron Low-Level Proto", "tcp:10004 SUB", "tcp:10005 PUB")
 @pytest.mark.parametrize(
     ("address", "accounting", "control"),
     [

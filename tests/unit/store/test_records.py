@@ -34,11 +34,7 @@ def test_keys_of_different_domains_and_identifiers_differ():
 def test_fingerprint_depends_on_the_rules_and_the_algorithm_only():
     same = {shared(name, longest=longest).arguments[1] for name, longest in [("a", 1.0), ("b", 2.0)]}
     assert len(same) == 1
-    others = [
-        shared(rules=(Rule.parse("10/s burst 21"),)),
-        shared(rules=(RULE, RULE)),
-        shared(algorithm="gcra"),
-    ]
+    others = [shared(rules=(Rule.parse("10/s burst 21"),)), shared(rules=(RULE, RULE)), shared(algorithm="gcra")]
     assert len(same | {other.arguments[1] for other in others}) == 4
 
 
