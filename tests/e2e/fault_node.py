@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,14 @@ import psutil
 from tests import servers
 from tests.e2e.programs import PATIENCE, request
 from tests.forked import PROGRAM, Forked
+
+
+def until(found: Callable[[], object], what: Callable[[], str], pause: float = 0.01) -> None:
+    """Wait until a function returns true; `what` says what is missing otherwise."""
+    deadline = time.monotonic() + PATIENCE
+    while not found():
+        assert time.monotonic() < deadline, what()
+        time.sleep(pause)
 
 
 class Node:
@@ -71,11 +79,13 @@ class Node:
         if not self._announces:
             servers.wait_for(self.port, self._process)
             return
-        deadline = time.monotonic() + PATIENCE
-        while len(re.findall(r"^ready ", self.said(), re.MULTILINE)) <= self._starts:
-            assert self._process.poll() is None, f"{self.name} ended: {self.said()}"
-            assert time.monotonic() < deadline, f"{self.name} is not ready: {self.said()}"
-            time.sleep(0.01)
+        process = self._process
+
+        def is_ready() -> bool:
+            assert process.poll() is None, f"{self.name} ended: {self.said()}"
+            return len(re.findall(r"^ready ", self.said(), re.MULTILINE)) > self._starts
+
+        until(is_ready, lambda: f"{self.name} is not ready: {self.said()}")
         self._starts += 1
 
     def start(self) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from headgate.limit.history import AlgorithmName
 from headgate.link import endpoints
 from headgate.link.master_connection import Sharding, sharding_item
 from tests import servers
-from tests.e2e.fault_node import GateNode, Node
+from tests.e2e.fault_node import GateNode, Node, until
 from tests.e2e.programs import PATIENCE
 from tests.forked import PROGRAM
 
@@ -127,10 +128,8 @@ class System:
 
     def wait_until_limited(self) -> None:
         """Wait until accounting from each gate has an effect at every gate."""
-        deadline = time.monotonic() + PATIENCE
         for gate in self.gates:
-            while not self.is_limited_from(gate):
-                assert time.monotonic() < deadline, f"no limits from {gate.name}: {self.describe()}"
+            until(partial(self.is_limited_from, gate), self.describe)
 
     def check_limits(self) -> None:
         """Wait for limits; then assert that a burst spread over all gates is admitted exactly, and no request more.

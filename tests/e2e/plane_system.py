@@ -21,7 +21,7 @@ import psutil
 
 from tests import servers
 from tests.e2e import programs
-from tests.e2e.fault_node import Node
+from tests.e2e.fault_node import Node, until
 from tests.e2e.fault_system import ORIGIN, ORIGIN_HTTP, headgate_command, port_pair
 
 DOMAIN = "default"
@@ -117,19 +117,13 @@ class ServerNode(TimedNode):
         before = set(self.children())
         self.reloads.append(time.monotonic())
         os.kill(self.pid, signal.SIGHUP if self._plane.program == "nginx" else signal.SIGUSR2)
-        deadline = time.monotonic() + programs.PATIENCE
-        while before & set(self.children()) or not self.children():
-            assert time.monotonic() < deadline, f"the old workers {before} do not end: {self.said()}"
-            time.sleep(0.01)
+        until(lambda: self.children() and not before & set(self.children()), self.said)
 
     def kill_worker(self) -> None:
         """Kill a worker, and wait until another one runs."""
         before = self.children()
         os.kill(before[0], signal.SIGKILL)
-        deadline = time.monotonic() + programs.PATIENCE
-        while before[0] in self.children() or len(self.children()) < len(before):
-            assert time.monotonic() < deadline, f"the worker {before[0]} is not replaced: {self.said()}"
-            time.sleep(0.01)
+        until(lambda: before[0] not in self.children() and len(self.children()) >= len(before), self.said)
 
 
 class PlaneSystem:
@@ -167,29 +161,27 @@ class PlaneSystem:
 
     def wait_until_limited(self) -> None:
         """Wait until accounting has an effect."""
-        deadline = time.monotonic() + programs.PATIENCE
-        while not self.is_limited():
-            assert time.monotonic() < deadline, f"no limits: {self.describe()}"
+        until(self.is_limited, self.describe)
 
     def hold(self, clients: Sequence[str]) -> None:
         """Give each identifier a hold, and wait until all of them are in force."""
-        waiting = list(clients)
-        deadline = time.monotonic() + programs.PATIENCE
-        while waiting := [client for client in waiting if self.get(client) != REJECTED]:
-            assert time.monotonic() < deadline, f"{len(waiting)} identifiers are not held: {self.describe()}"
+        for client in clients:
+            self.get(client)
+        for client in clients:
+            until(lambda: self.get(client) == REJECTED, self.describe)  # noqa: B023 - called at once
 
     def wait_until_held(self, count: int) -> None:
         """Wait until HAProxy's table has the holds of so many of the identifiers `held…`, without a request of them."""
-        deadline = time.monotonic() + programs.PATIENCE
-        found = b""
-        while len(set(re.findall(rb"held\d+", found))) < count:
-            assert time.monotonic() < deadline, f"holds are missing: {self.describe()}"
-            time.sleep(0.05)
+
+        def are_held() -> bool:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(programs.PATIENCE)
                 connection.connect(str(self.folder / self.plane.socket))
                 connection.sendall(b"show table headgate\n")
                 found = b"".join(iter(lambda: connection.recv(65_536), b""))
+            return len(set(re.findall(rb"held\d+", found))) >= count
+
+        until(are_held, self.describe, pause=0.05)
 
     @property
     def emptied(self) -> list[float]:

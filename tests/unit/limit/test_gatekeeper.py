@@ -195,8 +195,9 @@ def test_report_counts_and_sends_a_verdict_and_changes_no_hold():
 def test_reported_time_in_the_future_counts_as_now():
     messages = []
     gatekeeper = Gatekeeper(lambda accounting, now: messages.append(accounting))
-    gatekeeper.report(Accounting("api", Status.DELAYED, b"alice", 1e12, 1e12 + 2.0), now=100.0)
-    assert messages == [Accounting("api", Status.DELAYED, b"alice", 100.0, 102.0)]
+    for received in (100.5, 1e12):
+        gatekeeper.report(Accounting("api", Status.DELAYED, b"alice", received, received + 2.0), now=100.0)
+    assert messages == [Accounting("api", Status.DELAYED, b"alice", 100.0, 102.0)] * 2
 
 
 def test_holds_in_force_are_listed_in_batches_and_at_wall_clock_time():

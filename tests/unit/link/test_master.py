@@ -171,16 +171,6 @@ class Setup:
         return self.counters.resent - before
 
 
-def test_a_control_has_four_frames(context):
-    setup = Setup(context, "api")
-    subscriber = setup.subscribe(b"api\0")
-    setup.turn()
-    received(subscriber)
-    setup.publisher.publish("api", b"\xff\xfe", NOW + 0.0004)
-    assert received(subscriber) == [[b"api\0", b"DELAY_UNTIL", b"\xff\xfe", b"1700000000001"]]
-    assert setup.counters.controls >= 1
-
-
 def test_a_new_subscription_is_answered_with_the_holds_in_force(context):
     """Also a second one to the same domain, as of a gatekeeper that reconnects."""
     setup = Setup(context, "api", "web")

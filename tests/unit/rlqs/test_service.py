@@ -27,10 +27,16 @@ def one_report(world, stream, *usages, domain=b"api"):
     return actions
 
 
-def test_requests_are_counted_and_a_control_is_published():
-    world = World("1/min burst 5")
+def reporting(world):
+    """Return a stream on which the first request of a client is reported."""
     stream = world.open()
     one_report(world, stream, (b"c", 0, 1, 0))
+    return stream
+
+
+def test_requests_are_counted_and_a_control_is_published():
+    world = World("1/min burst 5")
+    stream = reporting(world)
     world.time = 5.0
     actions = one_report(world, stream, (b"c", 5, 4, 7))
     assert (world.master.totals["api"].accepted, world.master.totals["api"].rejected) == (5, 7)
@@ -59,9 +65,7 @@ def test_a_hold_is_not_assigned_again_by_later_reports_and_lifted_when_it_ends()
 @pytest.mark.parametrize(("seconds", "denied"), [(0.9, False), (1.2, True)])
 def test_a_hold_of_another_gatekeeper_reaches_envoys_unless_it_is_short(seconds, denied):
     world = World("10/s burst 20")
-    streams = [world.open() for _ in range(2)]
-    for stream in streams:
-        one_report(world, stream, (b"c", 0, 1, 0))
+    streams = [reporting(world) for _ in range(2)]
     streams[0].take()
     world.publish(DelayUntil("api", b"c", world.now + seconds))
     world.publish(DelayUntil("api", b"other", world.now + 100))
@@ -71,8 +75,7 @@ def test_a_hold_of_another_gatekeeper_reaches_envoys_unless_it_is_short(seconds,
 
 def test_a_hold_that_grows_is_sent_once_per_second_of_its_time_to_live():
     world = World("10/s burst 20")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    stream = reporting(world)
     sent = 0
     for step in range(200):
         world.publish(DelayUntil("api", b"c", world.now + 2.0 + step / 100))
@@ -104,8 +107,7 @@ def test_a_domain_without_rules_and_an_unknown_domain_are_admitted():
 
 def test_a_message_without_a_domain_belongs_to_that_of_the_previous_one():
     world = World("10/s burst 20")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    stream = reporting(world)
     one_report(world, stream, (b"d", 0, 1, 0), domain=b"")
     assert world.master.totals["api"].accepted == 2
 
@@ -131,8 +133,7 @@ def test_malformed_messages_and_reports_are_counted_and_the_others_are_read():
 
 def test_an_idle_bucket_is_abandoned():
     world = World("10/s burst 20")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    stream = reporting(world)
     world.time = 5.0
     assert one_report(world, stream, (b"c", 5, 0, 0)) == {bucket_id(b"c"): ("abandon", {})}
     assert world.service.buckets == 0
@@ -141,8 +142,7 @@ def test_an_idle_bucket_is_abandoned():
 
 def test_an_idle_bucket_of_a_held_client_stays():
     world = World("1/min burst 1")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    stream = reporting(world)
     for world.time in (5.0, 10.0):
         assert one_report(world, stream, (b"c", 5, 0, 0)) == {}
     assert world.service.buckets == 1
@@ -150,8 +150,7 @@ def test_an_idle_bucket_of_a_held_client_stays():
 
 def test_buckets_without_reports_are_forgotten():
     world = World("10/s burst 20")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    reporting(world)
     world.time = 15.9
     world.turn()
     assert world.service.buckets == 1
@@ -162,9 +161,7 @@ def test_buckets_without_reports_are_forgotten():
 
 def test_the_share_of_a_lost_stream_is_reserved_until_its_assignment_ends():
     world = World("100/s burst 10")
-    one, two = world.open(), world.open()
-    for stream in (one, two):
-        one_report(world, stream, (b"c", 0, 1, 0))
+    one, two = reporting(world), reporting(world)
     world.service.close(one)
     world.time = 5.0
     ((_, numbers),) = one_report(world, two, (b"c", 5, 400, 0)).values()
@@ -290,8 +287,7 @@ def test_a_message_is_processed_in_steps():
 
 def test_what_gatekeepers_on_the_bus_use_is_left_to_them():
     world = World("100/s burst 10")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    stream = reporting(world)
     for number in range(300):
         now = world.now + number / 60
         world.master.account(Accounting("api", Status.ACCEPTED, b"c", now, now), now)
@@ -305,8 +301,7 @@ def test_what_gatekeepers_on_the_bus_use_is_left_to_them():
 
 def test_a_clock_that_is_set_back_extends_no_hold():
     world = World("1/min burst 1")
-    stream = world.open()
-    one_report(world, stream, (b"c", 0, 1, 0))
+    stream = reporting(world)
     world.time = 5.0
     world.master.forget(now=world.now)  # as a link does ten times a second
     envoys.START -= 3600

@@ -109,6 +109,7 @@ def test_invalid_key_file_is_refused_without_quoting_its_secrets():
 
 def test_max_ttl_of_a_new_key_is_bounded(entropy):
     assert new_key(entropy=entropy, max_ttl=604_800).max_ttl == 604_800
+    assert new_key(entropy=entropy, max_ttl=1).max_ttl == 1
     for seconds in (0, -1, 604_801):
         with pytest.raises(ConfigurationError, match=f"max_ttl must be from 1 to 604800 seconds, got {seconds}"):
             new_key(entropy=entropy, max_ttl=seconds)

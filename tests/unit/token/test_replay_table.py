@@ -53,6 +53,7 @@ def test_bytes_across_two_entries_are_not_a_token():
 
 
 def test_table_has_room_for_its_maximum_of_random_tokens():
+    assert [table_size(count) for count in (32, 33)] == [64 + 64 * 32, 64 + 128 * 32]
     for count in (1, 32, 33, 1000):
         table = new_table(count)
         tokens = [
