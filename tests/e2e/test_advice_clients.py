@@ -207,43 +207,10 @@ def test_a_proxy_that_cannot_reach_the_origin_makes_it_unreachable(world, send):
     assert [asked.path for asked in world.origin.asked] == ["/"]
 
 
-def by_httpx_plainly(url: str, courtesy: Courtesy) -> int:
-    with httpx2.Client(transport=Transport(courtesy), timeout=30) as session:
-        return session.get(url).status_code
-
-
-def by_aiohttp_plainly(url: str, courtesy: Courtesy) -> int:
-    async def ask() -> int:
-        async with aiohttp.ClientSession(middlewares=[Middleware(courtesy)]) as session, session.get(url) as response:
-            return response.status
-
-    return asyncio.run(ask())
-
-
-def by_requests_plainly(url: str, courtesy: Courtesy) -> int:
-    with requests.Session() as session:
-        session.mount("http://", Adapter(courtesy))
-        return session.get(url, timeout=30).status_code
-
-
-def by_urllib_plainly(url: str, courtesy: Courtesy) -> int:
-    with urllib.request.build_opener(Handler(courtesy)).open(url, timeout=30) as response:
-        return response.status
-
-
-PLAINLY = {
-    "httpx2": by_httpx_plainly,
-    "aiohttp": by_aiohttp_plainly,
-    "requests": by_requests_plainly,
-    "urllib": by_urllib_plainly,
-}
-
-
 DRIPS = 100
 
 
-@pytest.mark.parametrize("ask", PLAINLY.values(), ids=PLAINLY)
-def test_a_fetch_of_advice_sent_byte_by_byte_times_out(ask, monkeypatch):
+def test_a_fetch_of_advice_sent_byte_by_byte_times_out(world, send, monkeypatch):
     for module in TIMED:
         monkeypatch.setattr(module, "ADVICE_TIMEOUT", 0.5)
     dripped = []
@@ -254,10 +221,9 @@ def test_a_fetch_of_advice_sent_byte_by_byte_times_out(ask, monkeypatch):
             dripped.append(b"x")
             yield b"x"
 
-    with running() as origin:
-        origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, dripping()))
-        assert ask(f"{origin.url}/", Courtesy("ExampleBot")) == 200
-        assert len(dripped) < DRIPS
+    world.origin.say(ADVICE, Answer(200, {"Content-Type": "application/trafficadvice+json"}, dripping()))
+    assert send(Courtesy("ExampleBot"), world) == 200
+    assert len(dripped) < DRIPS
 
 
 def ask_by_a_full_httpx(origin: Origin, courtesy: Courtesy) -> None:

@@ -13,6 +13,7 @@ from headgate.bundle.variants import (
     write_key,
 )
 from headgate.errors import ConfigurationError
+from tests.quotes import quotes
 
 ENCODINGS = Axis("Accept-Encoding", ("gzip", "br"))
 LANGUAGES = Axis("Accept-Language", ("en", "fr", "ja"))
@@ -73,8 +74,12 @@ def test_long_values_are_parsed_in_linear_time() -> None:
     assert parse_variants("a" + " " * size) == (Axis("a", ()),)
 
 
+@quotes(
+    "bundled-exchanges-01 3.3.1",
+    'Let "variantKeys" be the Cartesian product of the lists of available-values for each '
+    "variant-axis in lexicographic (row-major) order.",
+)
 def test_keys_of_the_drafts_example_are_in_row_major_order() -> None:
-    """3.3.1 of bundled-exchanges-01, both of its lists."""
     keys = " ".join(variant_keys([ENCODINGS.values, LANGUAGES.values]))
     assert keys == "gzip;en gzip;fr gzip;ja br;en br;fr br;ja"
     keys = " ".join(variant_keys([LANGUAGES.values, ENCODINGS.values]))

@@ -16,6 +16,7 @@ from headgate.proxy.admission.authority import parse_authority
 from headgate.proxy.counters import Counts
 from headgate.proxy.refusal import Refusal
 from headgate.proxy.sockets import Endpoint
+from tests.quotes import quotes
 
 AUTHORITY = trustme.CA()
 HERE = ip_address("127.0.0.1")
@@ -100,6 +101,30 @@ async def test_the_fetch_has_nothing_of_the_client():
     assert proxy.counts.advice_fetches == {"entry": 1}
     # The request, and what TLS adds to it.
     assert 300 < proxy.counts.advice_request_bytes < 3000
+
+
+@quotes(
+    "traffic-advice 8.3",
+    "Agents which are proxy services accessible to untrusted users (esp. the general public) may be "
+    "susceptible to being used to amplify a denial of service attack conducted, for example, by a botnet."
+    " For example, if a small request from a client (e.g. CONNECT target.example:443 with small headers) "
+    "can cause a larger request (e.g., GET /.well-known/traffic-advice with large headers) to the origin "
+    "server, this could be used to increase the effective bandwidth available to the distributed denial "
+    "of service attack against an origin server.",
+)
+async def test_a_small_request_causes_no_larger_one():
+    validators = b'ETag: "%s"\r\nLast-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nContent-' % (b"a" * 900)
+    origin, proxy = Origin(answer(b"[]").replace(b"Content-", validators, 1)), Proxy()
+    async with origin.running() as port:
+        for _ in range(100):
+            await proxy.ask(port)
+        proxy.now += 1800
+        await proxy.ask(port)
+    assert b"If-Modified-Since" in origin.heard[1]
+    assert max(map(len, origin.heard)) < 300
+    # Two requests, what TLS adds to them included, for 101 CONNECTs.
+    assert len(origin.heard) == 2
+    assert proxy.counts.advice_request_bytes < 101 * len(b"CONNECT www.example.org:443 HTTP/1.1\r\n\r\n")
 
 
 async def test_concurrent_requests_share_a_fetch():

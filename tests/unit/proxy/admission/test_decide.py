@@ -20,6 +20,7 @@ from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConne
 from headgate.proxy.refusal import Refusal
 from headgate.token import mint, new_key
 from tests.e2e.tunnels import until
+from tests.quotes import quotes
 
 NOW = 1_700_000_000.0
 HERE = ip_address("127.0.0.1")
@@ -125,9 +126,9 @@ def accepted(world, **asked):
     return outcome
 
 
-async def is_accepted(world, client):
+async def is_accepted(world, client, host="www.example.org"):
     """Return whether a client gets a tunnel, which is closed at once."""
-    outcome = await world.decide(peer=(client, 1))
+    outcome = await world.decide(host, peer=(client, 1))
     if isinstance(outcome, AcceptedConnect):
         outcome.socket.close()
         outcome.on_closed(0, 0, "ended")
@@ -304,6 +305,22 @@ def test_known_advice_is_checked_before_the_lookup(world):
     world.known_of[origin] = Advice(origin, AdviceEntry(), "", NOW + 600)
     world.addresses = [ip_address("10.0.0.1")]
     refused(world, "address")
+
+
+@quotes(
+    "traffic-advice 7",
+    "Agents should avoid approaches which might bias the permitted connections or requests in ways that "
+    "might make this scaling non-linear (e.g., by preferring certain kinds of connection or user).",
+)
+async def test_no_client_is_preferred(world):
+    world, drawn = world(slots=10_000), []
+    for host in ("www.example.org", "other.example.org"):
+        world.advice_of[host] = AdviceEntry(fraction=0.5)
+        drawn.append({number for number in range(200) if await is_accepted(world, f"198.51.100.{number}", host)})
+    # Each half of the clients, by one origin, is halved by another: six standard deviations.
+    here, there = drawn
+    assert abs(len(here & there) - 50) < 37
+    assert abs(len(here - there) - 50) < 37
 
 
 def test_clients_of_one_subscriber_share_a_draw(world):
