@@ -41,7 +41,7 @@ from headgate.advice.freshness import (
 )
 from headgate.advice.identity import AgentIdentity
 from headgate.advice.parser import UNREACHABLE
-from headgate.errors import ConfigurationError, check_seconds
+from headgate.errors import check_seconds, fail_if
 from headgate.http.url import serialised_origin
 from headgate.release import ASAP, NEVER
 
@@ -252,8 +252,7 @@ class WellKnownCache:
     """
 
     def __init__(self, resource: WellKnownResource, *, most_origins: int = MAX_ORIGINS) -> None:
-        if most_origins < 1:
-            raise ConfigurationError(f"most_origins must be at least 1, got {most_origins}")
+        fail_if(most_origins < 1, f"most_origins must be at least 1, got {most_origins}")
         self.evicted = 0
         """The number of origins dropped to make room."""
         self._most_origins = most_origins
@@ -353,10 +352,10 @@ class AdviceCache(WellKnownCache):
         min_freshness: float = MIN_FRESHNESS,
     ) -> None:
         check_seconds("min_freshness", min_freshness)
-        if not 0 < min_freshness <= MAX_FRESHNESS:
-            raise ConfigurationError(
-                f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}"
-            )
+        fail_if(
+            not 0 < min_freshness <= MAX_FRESHNESS,
+            f"min_freshness must be above 0 and at most {MAX_FRESHNESS:g} seconds, got {min_freshness!r}",
+        )
         self.identity = AgentIdentity(identity)
         resource = AdviceResource(self.identity, unreachable_for=unreachable_for, min_freshness=min_freshness)
         super().__init__(resource, most_origins=most_origins)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, Self
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 
 PREFETCH_PROXY: Final = "prefetch-proxy"
 """Name of every proxy server that serves prefetch traffic only (section 4, item 2)."""
@@ -27,23 +27,23 @@ class AgentIdentity(tuple[str, ...]):
         if isinstance(names, cls):
             return names
         if isinstance(names, str):
-            if "," in names:
-                raise ConfigurationError(
-                    f"the agent identity {names!r} must be one name or a list of names, such as ['ExampleBot', '*']"
-                )
-            names = [names, EVERY_AGENT]
-        if not isinstance(names, Iterable):
-            raise ConfigurationError(
-                f"the agent identity must be a brand name such as 'ExampleBot', or a list of names, got {names!r:.80}"
+            fail_if(
+                "," in names,
+                f"the agent identity {names!r} must be one name or a list of names, such as ['ExampleBot', '*']",
             )
+            names = [names, EVERY_AGENT]
+        fail_if(
+            not isinstance(names, Iterable),
+            f"the agent identity must be a brand name such as 'ExampleBot', or a list of names, got {names!r:.80}",
+        )
         identity = super().__new__(cls, names)
         for name in identity:
             _check_name(name, identity)
-        if len(identity) < 2 or identity[-1] != EVERY_AGENT:
-            raise ConfigurationError(
-                f"the agent identity {list(identity)!r} must be a brand name, other names if any, and '*' at the end,"
-                " such as ['ExampleBot', '*']"
-            )
+        fail_if(
+            len(identity) < 2 or identity[-1] != EVERY_AGENT,
+            f"the agent identity {list(identity)!r} must be a brand name, other names if any, and '*' at the end,"
+            " such as ['ExampleBot', '*']",
+        )
         return identity
 
     @classmethod
@@ -61,12 +61,13 @@ def _check_name(name: object, identity: tuple[object, ...]) -> None:
     shown = repr(list(identity))
     if not isinstance(name, str):
         raise ConfigurationError(f"the agent identity {shown} must contain texts, got {name!r}")
-    if not name.strip():
-        raise ConfigurationError(f"the agent identity {shown} contains an empty name")
-    if any(character < " " or character == "\x7f" for character in name):
-        raise ConfigurationError(f"the agent identity {shown} contains a control character")
-    if "/" in name:
-        raise ConfigurationError(
-            f"the agent identity {shown} contains a version, a URL or a User-Agent field; expected a brand name"
-            " alone, such as 'ExampleBot'"
-        )
+    fail_if(not name.strip(), f"the agent identity {shown} contains an empty name")
+    fail_if(
+        any(character < " " or character == "\x7f" for character in name),
+        f"the agent identity {shown} contains a control character",
+    )
+    fail_if(
+        "/" in name,
+        f"the agent identity {shown} contains a version, a URL or a User-Agent field; expected a brand name"
+        " alone, such as 'ExampleBot'",
+    )

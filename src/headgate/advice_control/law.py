@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headgate.advice_control.publisher import Entry
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 TARGET: Final = 0.97
 """The part of the capacity to fill."""
@@ -74,12 +74,15 @@ class LawSettings(msgspec.Struct, frozen=True):
     """Whether fractions are only computed, and all traffic is asked for."""
 
     def __post_init__(self) -> None:
-        if not MIN_FLOOR <= self.floor <= 1:
-            raise ConfigurationError(f"advice: floor must be from {MIN_FLOOR} to 1, got {self.floor!r}")
-        if not (math.isfinite(self.max_age) and self.max_age > 0):
-            raise ConfigurationError(f"advice: max_age must be a positive number, got {self.max_age!r}")
-        if not self.classes or len(set(self.classes)) < len(self.classes):
-            raise ConfigurationError(f"advice: expected at least one class, each once, got {self.classes!r:.80}")
+        fail_if(not MIN_FLOOR <= self.floor <= 1, f"advice: floor must be from {MIN_FLOOR} to 1, got {self.floor!r}")
+        fail_if(
+            not (math.isfinite(self.max_age) and self.max_age > 0),
+            f"advice: max_age must be a positive number, got {self.max_age!r}",
+        )
+        fail_if(
+            not self.classes or len(set(self.classes)) < len(self.classes),
+            f"advice: expected at least one class, each once, got {self.classes!r:.80}",
+        )
 
     @property
     def period(self) -> float:

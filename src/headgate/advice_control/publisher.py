@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,8 +25,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The part of the possible traffic that is wanted, from 0 to 1; 0.1 asks for about a tenth."""
 
     def __post_init__(self) -> None:
-        if not self.user_agent.strip():
-            raise ConfigurationError("advice.user_agent is empty; name an agent, 'prefetch-proxy', or '*' for all")
+        fail_if(
+            not self.user_agent.strip(), "advice.user_agent is empty; name an agent, 'prefetch-proxy', or '*' for all"
+        )
         if not (math.isfinite(self.fraction) and 0 <= self.fraction <= 1):
             # Section 6, step 8.2: agents ignore a fraction outside 0 to 1.
             raise ConfigurationError(f"advice.fraction of {self.user_agent!r} must be from 0 to 1, got {self.fraction}")
@@ -49,8 +50,7 @@ def document(entries: Iterable[Entry]) -> bytes:
     """
     written: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        if entry.user_agent in written:
-            raise ConfigurationError(f"advice.user_agent {entry.user_agent!r} appears twice; make it one entry")
+        fail_if(entry.user_agent in written, f"advice.user_agent {entry.user_agent!r} appears twice; make it one entry")
         written[entry.user_agent] = _item(entry)
     return msgspec.json.encode(list(written.values()))
 

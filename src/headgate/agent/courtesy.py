@@ -21,7 +21,7 @@ from headgate.agent.attempt import Attempt, follows_interactive
 from headgate.agent.retry import Retry
 from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
-from headgate.errors import ConfigurationError, RetryLater, fail_any
+from headgate.errors import ConfigurationError, RetryLater, fail_any, fail_if
 from headgate.http.fields import is_token
 from headgate.http.url import parse_url, serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
@@ -235,8 +235,7 @@ class Courtesy:
         """
         from headgate.agent.robots import rules_of
 
-        if not self._robots:
-            raise ConfigurationError("sitemaps are in robots.txt; make the Courtesy with robots=True")
+        fail_if(not self._robots, "sitemaps are in robots.txt; make the Courtesy with robots=True")
         self.release(url)
         known = self._state.known(_http_origin(url), now=self._state.clock())
         rules = [rules_of(each) for each in known]
@@ -324,10 +323,14 @@ def _named(identity: Iterable[str] | None, info: str | None) -> tuple[AgentIdent
     version = ""
     if isinstance(identity, str):
         identity, slash, version = identity.partition("/")
-        if slash and not is_token(version):
-            raise ConfigurationError(f"the version of {identity!r} must be a token such as '1.0', got {version!r:.80}")
-    if info is not None and (identity is None or parse_url(info) is None or not info.isprintable() or " " in info):
-        raise ConfigurationError(f"info must be the URL of a page about the agent, beside its name; got {info!r:.80}")
+        fail_if(
+            slash and not is_token(version),
+            f"the version of {identity!r} must be a token such as '1.0', got {version!r:.80}",
+        )
+    fail_if(
+        info is not None and (identity is None or parse_url(info) is None or not info.isprintable() or " " in info),
+        f"info must be the URL of a page about the agent, beside its name; got {info!r:.80}",
+    )
     if identity is None:
         return None, ""
     names = AgentIdentity(identity)
@@ -363,21 +366,21 @@ def _check_text(url: object) -> None:
 def _check_sources(clock: object, draw: object, tls: object) -> None:
     """Raise `ConfigurationError` for sources of time, chance and trust that cannot be used."""
     for name, function, returned in (("clock", clock, "seconds since 1970"), ("draw", draw, "a number from [0, 1)")):
-        if not callable(function):
-            raise ConfigurationError(f"{name} must be a function that returns {returned}, got {function!r:.80}")
+        fail_if(not callable(function), f"{name} must be a function that returns {returned}, got {function!r:.80}")
     if tls is not None:
         from ssl import SSLContext
 
-        if not isinstance(tls, SSLContext):
-            raise ConfigurationError(f"tls must be an ssl.SSLContext, got {tls!r:.80}")
+        fail_if(not isinstance(tls, SSLContext), f"tls must be an ssl.SSLContext, got {tls!r:.80}")
 
 
 def _check_throttle(throttle: object, policy: Policy | None, retry_budget: int | None) -> None:
     """Raise `ConfigurationError` unless this is a throttle, and given without options of its own."""
     if not isinstance(throttle, Throttle):
         raise ConfigurationError(f"throttle must be a Throttle or a SharedThrottle, got {throttle!r:.80}")
-    if policy not in (None, throttle.policy) or retry_budget != RETRY_BUDGET:
-        raise ConfigurationError("policy and retry_budget belong to the throttle; pass them to that")
+    fail_if(
+        policy not in (None, throttle.policy) or retry_budget != RETRY_BUDGET,
+        "policy and retry_budget belong to the throttle; pass them to that",
+    )
 
 
 def check_courtesy(courtesy: object) -> Courtesy:

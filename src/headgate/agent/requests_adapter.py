@@ -22,7 +22,7 @@ from headgate.agent.transport import (
     is_interactive,
     send_politely,
 )
-from headgate.errors import ConfigurationError, RetryLater
+from headgate.errors import RetryLater, fail_if
 from headgate.fetch.local_errors import concerns_origin, is_refused_by_proxy
 from headgate.throttle.fields import Headers
 
@@ -39,14 +39,18 @@ class PoliteAdapter:
     """What is raised for a held request."""
 
     def __init__(self, courtesy: Courtesy, inner: Any = None, **options: Any) -> None:
-        if inner is not None and options:
-            raise ConfigurationError(f"{', '.join(options)}: the inner adapter is the one that sends; give it that")
+        fail_if(
+            inner is not None and options,
+            f"{', '.join(options)}: the inner adapter is the one that sends; give it that",
+        )
         self._courtesy = check_courtesy(courtesy)
         self._inner = inner
         super().__init__(**options)
         adapter: Any = self
-        if adapter.max_retries.status_forcelist:
-            raise ConfigurationError("max_retries: a retry for a status has to be asked for; try Courtesy(retry=3)")
+        fail_if(
+            adapter.max_retries.status_forcelist,
+            "max_retries: a retry for a status has to be asked for; try Courtesy(retry=3)",
+        )
         # Otherwise urllib3 would also use its number of connection attempts for responses with Retry-After.
         adapter.max_retries = adapter.max_retries.new(respect_retry_after_header=False)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.errors import check_count, check_seconds, fail_if
 
 TOO_MANY_REQUESTS: Final = 429
 
@@ -39,12 +39,18 @@ class Retry(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         check_count("retry", self.attempts)
         check_seconds("total_time", self.total_time)
-        if not all(isinstance(status, int) for status in self.statuses):
-            raise ConfigurationError(f"statuses must be a set such as {{429, 503}}, got {self.statuses!r:.80}")
-        if isinstance(self.methods, str) or not all(isinstance(method, str) for method in self.methods):
-            raise ConfigurationError(f"methods must be a set such as {{'GET', 'POST'}}, got {self.methods!r:.80}")
-        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.exceptions):
-            raise ConfigurationError(f"exceptions must be a tuple of classes, got {self.exceptions!r:.80}")
+        fail_if(
+            not all(isinstance(status, int) for status in self.statuses),
+            f"statuses must be a set such as {{429, 503}}, got {self.statuses!r:.80}",
+        )
+        fail_if(
+            isinstance(self.methods, str) or not all(isinstance(method, str) for method in self.methods),
+            f"methods must be a set such as {{'GET', 'POST'}}, got {self.methods!r:.80}",
+        )
+        fail_if(
+            not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.exceptions),
+            f"exceptions must be a tuple of classes, got {self.exceptions!r:.80}",
+        )
 
 
 def retry_pause(status: int, *, retries: int, draw: float) -> float:

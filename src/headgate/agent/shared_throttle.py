@@ -20,7 +20,7 @@ import msgspec
 
 from headgate.advice.cache import REPORT_TIMEOUT
 from headgate.agent.fork_hooks import FORK_HOOKS
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Policy, Throttle
 from headgate.throttle.fields import Headers, ThrottleFields
@@ -127,8 +127,10 @@ class SharedThrottle(Throttle):
         hold_localhost: bool = False,
         retry_budget: int | None = RETRY_BUDGET,
     ) -> None:
-        if not isinstance(path, (str, os.PathLike)):
-            raise ConfigurationError(f"path must be the path of a file that the processes share, got {path!r:.80}")
+        fail_if(
+            not isinstance(path, (str, os.PathLike)),
+            f"path must be the path of a file that the processes share, got {path!r:.80}",
+        )
         self._settings: dict[str, Any] = {
             "draw": draw,
             "max_targets": max_targets,
@@ -321,8 +323,10 @@ class SharedThrottle(Throttle):
         self._disconnect()
         with suppress(FileExistsError):
             os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        if 0 < self._path.stat().st_size < _MIN_SIZE:
-            raise ConfigurationError(f"{self._path} is not an SQLite database; choose another path, or delete the file")
+        fail_if(
+            0 < self._path.stat().st_size < _MIN_SIZE,
+            f"{self._path} is not an SQLite database; choose another path, or delete the file",
+        )
         connection = sqlite3.connect(self._path, timeout=timeout, isolation_level=None, check_same_thread=False)
         self._connection, self._inode, self._pid = connection, _inode_of(self._path), os.getpid()
         kind = connection.execute(_KIND).fetchone()

@@ -20,7 +20,7 @@ from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, SharedResponses, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.agent.retry import Retry
-from headgate.errors import ConfigurationError, check_seconds
+from headgate.errors import check_seconds, fail_if
 from headgate.http.url import serialised_origin
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Throttle
@@ -109,8 +109,10 @@ class Holder(NamedTuple):
 def _check(wait: object, on_event: object) -> None:
     if wait is not None and not isinstance(wait, bool):
         check_seconds("wait", wait)
-    if on_event is not None and not callable(on_event):
-        raise ConfigurationError(f"on_event must be a function of one argument, got {on_event!r:.80}")
+    fail_if(
+        on_event is not None and not callable(on_event),
+        f"on_event must be a function of one argument, got {on_event!r:.80}",
+    )
 
 
 def _retry_of(retry: int | Retry | None, wait: float | None) -> Retry:

@@ -16,7 +16,7 @@ from headgate.bundle.format.sections import read_critical
 from headgate.bundle.layout import BundleSpec, VariantEntry, normalize_url, stored_entry
 from headgate.bundle.model import Location, Section, VariantSet, Version
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.http.url import parse_url, without_fragment
 
 
@@ -39,8 +39,7 @@ def convert(
     Signatures stay valid between b1 and draft-01: the URLs, Variants values, header maps and payloads that they sign
     are copied unchanged. b2 does not have them.
     """
-    if not isinstance(bundle, Bundle):
-        raise ConfigurationError(f"expected an open bundle, got {bundle!r:.200}; open it with open_bundle")
+    fail_if(not isinstance(bundle, Bundle), f"expected an open bundle, got {bundle!r:.200}; open it with open_bundle")
     check_target(target)
     return _Conversion(bundle, version).write(target, primary_url, manifest_url, progress)
 

@@ -23,7 +23,7 @@ from headgate.bundle.variants import (
     variant_keys,
     write_key,
 )
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.url import has_credentials, has_fragment, parse_url
 
 VariantKeys: TypeAlias = str | Sequence[str] | None
@@ -41,15 +41,16 @@ def normalize_url(url: str, *, is_primary: bool = False) -> str:
     Raises `ConfigurationError` as 3.3.1 step 4.2 refuses: when it "is a failure, its fragment is not null, or it
     includes credentials".
     """
-    if not isinstance(url, str):
-        raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.200}")
+    fail_if(not isinstance(url, str), f"expected a URL such as 'https://example.com/', got {url!r:.200}")
     normal = parse_url(url)
     if normal is None:
         raise ConfigurationError(f"{url[:200]!r} is not an absolute URL; expected one such as https://example.com/")
     if has_credentials(normal):  # which are secret, so the message leaves them out
         raise ConfigurationError(f"the URL of {normal.rpartition('@')[2][:200]} has credentials; leave them out")
-    if has_fragment(normal) and not is_primary:
-        raise ConfigurationError(f"the URL {url[:200]} has a fragment; leave out the # and what follows it")
+    fail_if(
+        has_fragment(normal) and not is_primary,
+        f"the URL {url[:200]} has a fragment; leave out the # and what follows it",
+    )
     return normal
 
 
@@ -108,8 +109,7 @@ class IndexBuilder:
 
     def place(self, url: str, ordinal: int) -> None:
         """Add the only response of a URL; `ConfigurationError` if it has one."""
-        if url in self._urls:
-            raise ConfigurationError("the URL was added before; several responses need `variants` and a key each")
+        fail_if(url in self._urls, "the URL was added before; several responses need `variants` and a key each")
         self._urls[url] = ordinal
 
     def place_variant(self, url: str, ordinal: int, variants: str | None, keys: VariantKeys) -> None:
@@ -121,20 +121,22 @@ class IndexBuilder:
         if isinstance(known, int):
             raise ConfigurationError("the URL was added before, without variants")
         negotiation = known or _parse_negotiation(variants)
-        if variants is not None and variants != negotiation.variants:
-            raise ConfigurationError(f"its variants are {negotiation.variants!r} already, not {variants!r}")
+        fail_if(
+            variants is not None and variants != negotiation.variants,
+            f"its variants are {negotiation.variants!r} already, not {variants!r}",
+        )
         chosen = dict.fromkeys(map(_normalize_key, [keys] if isinstance(keys, str) else keys or ()), ordinal)
         if not chosen:
             raise ConfigurationError("the URL has variants; name this one with variant_key")
         for key in chosen:
             if key not in negotiation.ordinals:
                 raise ConfigurationError(f"unknown variant {key}; the keys are {_list_some(negotiation.ordinals)}")
-            if negotiation.ordinals[key] is not None:
-                raise ConfigurationError(f"the variant {key} was added before")
+            fail_if(negotiation.ordinals[key] is not None, f"the variant {key} was added before")
         if known is None:
             variant_keys = self._variant_keys + len(negotiation.ordinals)
-            if variant_keys > MAX_TOTAL_KEYS:
-                raise ConfigurationError(f"{variant_keys} variant keys in all; a bundle holds {MAX_TOTAL_KEYS}")
+            fail_if(
+                variant_keys > MAX_TOTAL_KEYS, f"{variant_keys} variant keys in all; a bundle holds {MAX_TOTAL_KEYS}"
+            )
             self._variant_keys = variant_keys
         negotiation.ordinals.update(chosen)
         self._urls[url] = negotiation
@@ -166,8 +168,10 @@ def parse_axes(variants: str) -> tuple[Axis, ...]:
         )
     if fault := excess_of_keys(axes):
         raise ConfigurationError(fault)
-    if any(len(set(axis.values)) < len(axis.values) for axis in axes):
-        raise ConfigurationError(f"{variants[:200]!r} has a value twice, so two responses for one key")
+    fail_if(
+        any(len(set(axis.values)) < len(axis.values) for axis in axes),
+        f"{variants[:200]!r} has a value twice, so two responses for one key",
+    )
     return axes
 
 

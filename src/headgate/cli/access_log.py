@@ -149,8 +149,7 @@ class _JsonLines:
     def __init__(self, field: str, domain: str | None) -> None:
         self._field = field
         self._domain = domain
-        if field == "time":
-            raise ConfigurationError("'time' cannot identify a client; name another key with --identify")
+        fail_if(field == "time", "'time' cannot identify a client; name another key with --identify")
         keys = {name: f"({name})" if name == field else name for name in _Line.__struct_fields__}
         named = msgspec.defstruct("Line", _LINE, bases=(_Line,), rename=keys | {"identifier": field})
         self._type = cast("type[_Line]", named)

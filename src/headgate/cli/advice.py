@@ -13,7 +13,7 @@ import click
 from headgate.cli.output import exit_with_failure, format_count, print_json, printable, report_read_errors, style
 from headgate.cli.params import CA, identity_option, tls_context
 from headgate.cli.program import CommandGroup
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -134,10 +134,10 @@ def check(*, what: str, content_type: str | None, ca: str | None, is_json: bool)
     from headgate.advice.lint import lint_document
 
     if "://" not in what:
-        if what != "-" and not Path(what).exists():
-            raise ConfigurationError(
-                f"{printable(what)}: no such file; for an origin pass its URL, https://{printable(what)}"
-            )
+        fail_if(
+            what != "-" and not Path(what).exists(),
+            f"{printable(what)}: no such file; for an origin pass its URL, https://{printable(what)}",
+        )
         report = lint_document(_read_document(what), content_type=content_type)
     elif content_type is None:
         report = _lint_origin(what, tls_context(ca))
@@ -183,6 +183,7 @@ def _read_document(file: str) -> bytes:
     """Read a document from a file or standard input; raises `ConfigurationError` for an unreadable or too long one."""
     with report_read_errors(file), click.open_file(file, "rb") as document:
         data: bytes = document.read(_MAX_SIZE + 1)
-    if len(data) > _MAX_SIZE:
-        raise ConfigurationError(f"{printable(file)}: longer than {_MAX_SIZE >> 20} MiB, the limit for traffic advice")
+    fail_if(
+        len(data) > _MAX_SIZE, f"{printable(file)}: longer than {_MAX_SIZE >> 20} MiB, the limit for traffic advice"
+    )
     return data

@@ -28,7 +28,7 @@ from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
 from headgate.config.toml_reader import parse_toml, read_text
 from headgate.config.tree import Router, Sidecar
-from headgate.errors import ConfigurationError, naming
+from headgate.errors import ConfigurationError, fail_if, naming
 
 DEFAULT_FILE = "headgate.toml"
 """The file that is read by default, if it is in the working directory."""
@@ -177,8 +177,7 @@ def configuration(file: str | None) -> tuple[Configuration, str | None]:
     if file is None and not Path(DEFAULT_FILE).is_file():
         return Configuration(), None
     name = file if file is not None else DEFAULT_FILE
-    if not name:
-        raise ConfigurationError("--config: empty file name; give a file name, or leave the option out")
+    fail_if(not name, "--config: empty file name; give a file name, or leave the option out")
     return read(name), name
 
 
@@ -318,8 +317,7 @@ def _param_type(path: str, kind: Any, extras: tuple[Any, ...], *, is_list: bool)
         return click.STRING
 
     def value_of(text: str) -> Any:
-        if not text and parse is not parse_optional_address:
-            raise ConfigurationError("empty; give a value, or leave the option out")
+        fail_if(not text and parse is not parse_optional_address, "empty; give a value, or leave the option out")
         try:
             return parse_value(path, [text])[0] if is_list else parse_value(path, text)
         except ConfigurationError as error:

@@ -13,7 +13,7 @@ from headgate.cli.output import printable
 from headgate.cli.params import ADDRESS, RULE, Parsed
 from headgate.config import Address, parse
 from headgate.config.origin_section import OriginUrl
-from headgate.errors import ConfigurationError, explaining
+from headgate.errors import explaining, fail_if
 
 _ADMIN_PORTS: Final = (8090, 8091)
 """The port of the admin listener, and another if clients have that port."""
@@ -73,8 +73,10 @@ def init(*, file: str, force: bool, **answers: str | None) -> None:
     headgate init --origin http://127.0.0.1:8000 --rule '10/s burst 20' --listen 127.0.0.1:8080
     """
     path = Path(file)
-    if not force and path.exists():
-        raise ConfigurationError(f"{printable(file)} exists already; add --force to overwrite it, or name another file")
+    fail_if(
+        not force and path.exists(),
+        f"{printable(file)} exists already; add --force to overwrite it, or name another file",
+    )
     asks = sys.stdin.isatty()
     for name, (question, default, kind) in _QUESTIONS.items():
         if answers[name] is None:

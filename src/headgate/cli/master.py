@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, configuration, given
 from headgate.cli.params import Parsed
 from headgate.config import Configuration, DomainSection
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 _KEYS: Final = (
     "master.listen",
@@ -31,10 +31,8 @@ def _parse_domain(text: str) -> tuple[str, tuple[str, ...]]:
     from headgate.limit import Domain, Rule
 
     name, equals, rules = text.rpartition("=")
-    if not equals:
-        raise ConfigurationError(f"invalid domain {text!r}; expected NAME=RULE, such as 'api=10/s burst 20'")
-    if not name.isprintable():
-        raise ConfigurationError(f"invalid domain name {name!r}; expected printable characters")
+    fail_if(not equals, f"invalid domain {text!r}; expected NAME=RULE, such as 'api=10/s burst 20'")
+    fail_if(not name.isprintable(), f"invalid domain name {name!r}; expected printable characters")
     texts = tuple(text.strip() for text in rules.split(";"))
     # Limits of the algorithm are checked when the algorithm is known.
     Domain(name.strip(), tuple(map(Rule.parse, texts)), "gcra")
@@ -53,19 +51,19 @@ class MasterOptions(Options):
         tree, name = configuration(self.file)
         sections = {section.name: section for section in tree.domain}
         for domain, rules in self.domains:
-            if [other for other, _ in self.domains].count(domain) > 1:
-                raise ConfigurationError(
-                    f"--domain {domain!r} is given twice; put all of its rules in one option, separated by ;"
-                )
+            fail_if(
+                [other for other, _ in self.domains].count(domain) > 1,
+                f"--domain {domain!r} is given twice; put all of its rules in one option, separated by ;",
+            )
             sections[domain] = replace(sections.get(domain) or DomainSection(name=domain), rules=rules)
         return replace(tree, domain=tuple(sections.values())), name
 
     def finish(self, tree: Configuration) -> Configuration:
         """Return the tree; raises `ConfigurationError` without a domain."""
-        if not tree.domain:
-            raise ConfigurationError(
-                "no domain: add --domain 'default=10/s burst 20', or a [[domain]] to the configuration file"
-            )
+        fail_if(
+            not tree.domain,
+            "no domain: add --domain 'default=10/s burst 20', or a [[domain]] to the configuration file",
+        )
         return tree
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 
 if TYPE_CHECKING:
     from headgate.advice import AgentIdentity
@@ -80,10 +80,7 @@ def _parse_field(text: str) -> tuple[str, str]:
         valid = bool(colon) and is_field_name(name.encode("ascii")) and is_field_value(content.encode("latin-1"))
     except UnicodeEncodeError:
         valid = False
-    if not valid:
-        raise ConfigurationError(
-            f"invalid header field {text!r}; expected 'Name: value', such as 'Accept-Language: fr'"
-        )
+    fail_if(not valid, f"invalid header field {text!r}; expected 'Name: value', such as 'Accept-Language: fr'")
     return name, content
 
 

@@ -10,7 +10,7 @@ from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given
 from headgate.cli.params import Parsed
 from headgate.config import Address, Configuration
 from headgate.config.proxy_section import Proxy
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 _LISTENERS: Final[dict[str, dict[str, Any]]] = {
     "cert": {"self_signed": False, "plaintext": False},
@@ -82,11 +82,11 @@ def proxy(*, file: str | None, **flags: Any) -> None:
     SIGHUP reloads the certificate and the token keys.
     """
     options = ProxyOptions(file, given(flags))
-    if not _has_listener(options.read()[0].proxy):
-        raise ConfigurationError(
-            "no certificate: add --cert FILE and --key FILE, or --self-signed for a test, "
-            "or --plaintext if another program on this machine terminates TLS"
-        )
+    fail_if(
+        not _has_listener(options.read()[0].proxy),
+        "no certificate: add --cert FILE and --key FILE, or --self-signed for a test, "
+        "or --plaintext if another program on this machine terminates TLS",
+    )
     from headgate.runtime.lifecycle import run_server
     from headgate.runtime.prefetch_proxy_server import ProxyServer
 

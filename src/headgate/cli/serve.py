@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, environment, given, warn
 from headgate.cli.params import RULE
 from headgate.config import Configuration, DomainSection
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 _KEYS: Final = (
     "gate.origin",
@@ -81,11 +81,11 @@ def _with_rules(sections: tuple[DomainSection, ...], rules: tuple[str, ...]) -> 
     if any(section.name == CATCH_ALL for section in sections):
         return tuple(replace(one, rules=rules) if one.name == CATCH_ALL else one for one in sections)
     for section in sections:
-        if section.takes_all:
-            raise ConfigurationError(
-                f"--rule applies to requests that match no domain of the file, but {section.name!r} matches all "
-                f"requests; leave --rule out, or rename that domain to {CATCH_ALL!r} to replace its rules"
-            )
+        fail_if(
+            section.takes_all,
+            f"--rule applies to requests that match no domain of the file, but {section.name!r} matches all "
+            f"requests; leave --rule out, or rename that domain to {CATCH_ALL!r} to replace its rules",
+        )
     return (*sections, DomainSection(name=CATCH_ALL, rules=rules))
 
 

@@ -56,8 +56,10 @@ class OriginUrl(NamedTuple):
             port = parts.port
         except ValueError:
             parts, port = urlsplit(""), None
-        if not separator and _is_address(url):
-            raise ConfigurationError(f"invalid origin {url!r}: the scheme is missing; expected 'http://{url}'")
+        fail_if(
+            not separator and _is_address(url),
+            f"invalid origin {url!r}: the scheme is missing; expected 'http://{url}'",
+        )
         # urlsplit drops tabs and line feeds without an error.
         invalid = any(one in "?#@ " or not one.isprintable() for one in url)
         if scheme not in _PORTS or not parts.hostname or not is_host(parts.hostname) or invalid or port == 0:
@@ -84,8 +86,10 @@ def _is_address(text: str) -> bool:
 
 
 def _prefix(url: str, path: str) -> str:
-    if not _PATH.fullmatch(path) or _DOT_SEGMENT.search(path):
-        raise ConfigurationError(f"invalid path {path!r} in origin {url!r}; expected a plain one such as '/app'")
+    fail_if(
+        not _PATH.fullmatch(path) or _DOT_SEGMENT.search(path),
+        f"invalid path {path!r} in origin {url!r}; expected a plain one such as '/app'",
+    )
     return path.rstrip("/")
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit import Rule
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:\[\]/@?#]*):(?P<port>[0-9]{1,5})")
@@ -74,12 +74,13 @@ MAX_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103
 def check_socket_path(path: str) -> None:
     """Raise `ConfigurationError` for a path that no unix socket can have."""
     size = len(path.encode("utf-8", "surrogateescape"))
-    if not path or "\0" in path:
-        raise ConfigurationError(f"invalid path {path!r} of a unix socket; expected one such as '/run/headgate.sock'")
-    if size > MAX_SOCKET_PATH:
-        raise ConfigurationError(
-            f"path too long: {path!r} has {size} bytes; the path of a unix socket has at most {MAX_SOCKET_PATH}"
-        )
+    fail_if(
+        not path or "\0" in path, f"invalid path {path!r} of a unix socket; expected one such as '/run/headgate.sock'"
+    )
+    fail_if(
+        size > MAX_SOCKET_PATH,
+        f"path too long: {path!r} has {size} bytes; the path of a unix socket has at most {MAX_SOCKET_PATH}",
+    )
 
 
 def _parse_optional_socket(text: str) -> None:

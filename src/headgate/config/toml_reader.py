@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.config.key_types import describe, is_list_of_tables, kind_at, tables, value_at
 from headgate.config.tree import Configuration
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, fail_if, reason_of
 
 MAX_FILE_SIZE: Final = 10_000_000
 """Bytes of a file: one that never ends, such as /dev/zero, is an error."""
@@ -37,8 +37,7 @@ def read_text(path: str | Path, *, advice: str) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; expected a file in UTF-8") from None
-    if len(content) > MAX_FILE_SIZE:
-        raise ConfigurationError(f"{path}: longer than {MAX_FILE_SIZE:,} bytes; {advice}")
+    fail_if(len(content) > MAX_FILE_SIZE, f"{path}: longer than {MAX_FILE_SIZE:,} bytes; {advice}")
     return text
 
 

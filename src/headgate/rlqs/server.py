@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from headgate.config.section import Address
-from headgate.errors import ConfigurationError, MissingExtra
+from headgate.errors import MissingExtra, fail_if
 from headgate.rlqs.service import QuotaService
 from headgate.rlqs.table import QuotaStream
 
@@ -83,10 +83,9 @@ class QuotaServer:
                 port = self._server.add_secure_port(str(target), grpc.ssl_server_credentials([tuple(self._tls)]))
         except RuntimeError:
             port = 0
-        if not port:
-            raise ConfigurationError(
-                f"--rlqs: cannot listen at {self.address}; stop the program that does, or choose another address"
-            )
+        fail_if(
+            not port, f"--rlqs: cannot listen at {self.address}; stop the program that does, or choose another address"
+        )
         self.address = Address(self.address.host, port)
         await self._server.start()
         self._turning = asyncio.get_running_loop().create_task(self._turn())

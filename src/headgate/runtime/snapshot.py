@@ -16,7 +16,7 @@ from typing import Annotated, BinaryIO, Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError, explaining, reason_of
+from headgate.errors import explaining, fail_if, reason_of
 from headgate.limit import Domain, Master
 from headgate.runtime.lifecycle import cancel_tasks
 
@@ -153,10 +153,9 @@ def snapshot_path(text: str, key: str = "master.snapshot") -> Path:
     with explaining(f"{key}: {text!r} cannot be used", "name another file"):
         path = Path(os.path.realpath(text))
         is_file = path.is_file() or (path.parent.is_dir() and not path.exists())
-    if not is_file:
-        raise ConfigurationError(
-            f"{key}: invalid file {text!r}; expected a regular file, or a new one in a directory that exists"
-        )
+    fail_if(
+        not is_file, f"{key}: invalid file {text!r}; expected a regular file, or a new one in a directory that exists"
+    )
     return path
 
 

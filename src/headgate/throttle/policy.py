@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.errors import ConfigurationError, check_count, check_seconds, fail_if
 
 _DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
 
@@ -58,24 +58,27 @@ class Policy:
         # A policy must be hashable and must not change; a set literal is mutable.
         given = self.failure_statuses
         statuses = frozenset(given) if isinstance(given, Iterable) else frozenset((None,))
-        if not all(isinstance(status, int) for status in statuses):
-            raise ConfigurationError(f"failure_statuses must be a set such as {{500, 503}}, got {given!r:.80}")
+        fail_if(
+            not all(isinstance(status, int) for status in statuses),
+            f"failure_statuses must be a set such as {{500, 503}}, got {given!r:.80}",
+        )
         object.__setattr__(self, "failure_statuses", statuses)
         check_count("num_errors_to_ignore", self.num_errors_to_ignore)
         check_seconds("max_retry_after", self.max_retry_after)
-        if self.scope not in {"origin", "path"}:
-            raise ConfigurationError(f"scope must be 'origin' or 'path', got {self.scope!r:.80}")
+        fail_if(self.scope not in {"origin", "path"}, f"scope must be 'origin' or 'path', got {self.scope!r:.80}")
         for name in ("multiply_factor", "jitter_factor"):
-            if not isinstance(getattr(self, name), (int, float)):
-                raise ConfigurationError(f"{name} must be a number, got {getattr(self, name)!r:.80}")
+            fail_if(
+                not isinstance(getattr(self, name), (int, float)),
+                f"{name} must be a number, got {getattr(self, name)!r:.80}",
+            )
         for name in _DURATIONS:
             check_seconds(name, getattr(self, name))
-            if getattr(self, name) == math.inf:
-                raise ConfigurationError(f"{name} must be finite, got inf")
-        if not 1 <= self.multiply_factor < math.inf:
-            raise ConfigurationError(f"multiply_factor must be at least 1 and finite, got {self.multiply_factor!r}")
-        if not 0 <= self.jitter_factor <= 1:
-            raise ConfigurationError(f"jitter_factor must be from 0 to 1, got {self.jitter_factor!r}")
+            fail_if(getattr(self, name) == math.inf, f"{name} must be finite, got inf")
+        fail_if(
+            not 1 <= self.multiply_factor < math.inf,
+            f"multiply_factor must be at least 1 and finite, got {self.multiply_factor!r}",
+        )
+        fail_if(not 0 <= self.jitter_factor <= 1, f"jitter_factor must be from 0 to 1, got {self.jitter_factor!r}")
 
     @classmethod
     def draft(cls) -> "Policy":

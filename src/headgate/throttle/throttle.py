@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from headgate.errors import ConfigurationError, check_count
+from headgate.errors import check_count, fail_if
 from headgate.http.date import retry_after
 from headgate.http.url import host_of, is_localhost, resolve
 from headgate.release import ASAP, NEVER
@@ -149,8 +149,10 @@ class Throttle:
     ) -> None:
         Policy.check(policy)
         check_count("max_opt_outs", max_opt_outs, 1)
-        if retry_budget is not None and (type(retry_budget) is not int or retry_budget < 0):
-            raise ConfigurationError(f"retry_budget must be a non-negative number of retries, got {retry_budget!r}")
+        fail_if(
+            retry_budget is not None and (type(retry_budget) is not int or retry_budget < 0),
+            f"retry_budget must be a non-negative number of retries, got {retry_budget!r}",
+        )
         self.policy = policy
         """The backoff policy in force."""
         self.draw = draw

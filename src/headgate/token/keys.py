@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.base64url import decode_base64url, encode_base64url
 
 DEFAULT_MAX_TTL: Final = 86_400
@@ -38,8 +38,9 @@ class Key:
     """
 
     def __init__(self, secret: bytes, *, max_ttl: int = DEFAULT_MAX_TTL) -> None:
-        if len(secret) < MIN_SECRET_SIZE:
-            raise ConfigurationError(f"the secret must have at least {MIN_SECRET_SIZE} bytes, got {len(secret)}")
+        fail_if(
+            len(secret) < MIN_SECRET_SIZE, f"the secret must have at least {MIN_SECRET_SIZE} bytes, got {len(secret)}"
+        )
         self._secret = secret
         self.max_ttl = max_ttl
         """Maximum lifetime of this key's tokens in seconds."""
@@ -87,8 +88,7 @@ def read_keys(content: bytes) -> tuple[Key, ...]:
 
     Raises `ConfigurationError`, whose text quotes no secret, for an invalid file or key.
     """
-    if len(content) > MAX_KEY_FILE_SIZE:
-        raise ConfigurationError(f"the key file is too large; expected at most {MAX_KEY_FILE_SIZE} bytes")
+    fail_if(len(content) > MAX_KEY_FILE_SIZE, f"the key file is too large; expected at most {MAX_KEY_FILE_SIZE} bytes")
     try:
         value = msgspec.json.decode(content)
         is_set = isinstance(value, dict) and "keys" in value
@@ -97,8 +97,7 @@ def read_keys(content: bytes) -> tuple[Key, ...]:
         raise ConfigurationError(
             "invalid key file; expected a JSON Web Key or a set of them, as written by: headgate keys new-token"
         ) from None
-    if not jwks:
-        raise ConfigurationError("the key file does not contain a key; expected at least one in 'keys'")
+    fail_if(not jwks, "the key file does not contain a key; expected at least one in 'keys'")
     return tuple(map(_parse_key, jwks))
 
 
@@ -109,8 +108,10 @@ def write_keys(keys: Iterable[Key]) -> bytes:
 
 def _parse_key(jwk: _Jwk) -> Key:
     _check_max_ttl(jwk.max_ttl)
-    if jwk.kty != "oct" or jwk.alg not in {None, "HS256"}:
-        raise ConfigurationError(f"unsupported key with kty {jwk.kty!r} and alg {jwk.alg!r}; expected an HS256 key")
+    fail_if(
+        jwk.kty != "oct" or jwk.alg not in {None, "HS256"},
+        f"unsupported key with kty {jwk.kty!r} and alg {jwk.alg!r}; expected an HS256 key",
+    )
     secret = None if jwk.k is None else decode_base64url(jwk.k)
     if secret is None:
         raise ConfigurationError("missing or malformed key member 'k'; expected base64url without padding")
@@ -118,5 +119,4 @@ def _parse_key(jwk: _Jwk) -> Key:
 
 
 def _check_max_ttl(seconds: int) -> None:
-    if not 1 <= seconds <= MAX_TTL:
-        raise ConfigurationError(f"max_ttl must be from 1 to {MAX_TTL} seconds, got {seconds}")
+    fail_if(not 1 <= seconds <= MAX_TTL, f"max_ttl must be from 1 to {MAX_TTL} seconds, got {seconds}")

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.base64url import decode_base64url, encode_base64url
 from headgate.http.url import serialised_origin
 from headgate.token.keys import Key
@@ -82,12 +82,11 @@ class Checker:
         self._keys: dict[bytes, Key] = {}
         for key in keys:
             known = self._keys.setdefault(key.key_id, key)
-            if known.max_ttl != key.max_ttl:
-                raise ConfigurationError(
-                    f"one key is listed twice, with max_ttl {known.max_ttl} and {key.max_ttl}; remove one of them"
-                )
-        if not self._keys:
-            raise ConfigurationError("no key to check tokens with; create one with: headgate keys new-token")
+            fail_if(
+                known.max_ttl != key.max_ttl,
+                f"one key is listed twice, with max_ttl {known.max_ttl} and {key.max_ttl}; remove one of them",
+            )
+        fail_if(not self._keys, "no key to check tokens with; create one with: headgate keys new-token")
 
     def check(self, token: str | None, *, now: float, origin: str) -> ValidToken | Reason:
         """Return whether a token permits a tunnel to a serialised origin, or why not; prior use is not checked."""
@@ -114,8 +113,9 @@ def mint(key: Key, *, now: float, ttl: float, entropy: Callable[[int], bytes], o
     `origin` may be any https URL; its origin is used. `entropy` returns so many unpredictable bytes, as `os.urandom`
     does. Raises `ConfigurationError` for a `ttl` above the key's `max_ttl`, and another URL.
     """
-    if not 0 < ttl <= key.max_ttl:
-        raise ConfigurationError(f"ttl must be above 0 and at most {key.max_ttl} seconds with this key, got {ttl:g}")
+    fail_if(
+        not 0 < ttl <= key.max_ttl, f"ttl must be above 0 and at most {key.max_ttl} seconds with this key, got {ttl:g}"
+    )
     target = "" if origin is None else target_origin(origin)
     content = TokenHeader(origin is not None, key.key_id, now + ttl, entropy(TOKEN_ID_SIZE)).encode()
     return encode_token(content, key.sign(signed_message(content, target)))

@@ -29,7 +29,7 @@ from headgate.bundle.sources.selection import (
     with_content_type,
     without_content_encoding,
 )
-from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryLater, explaining
+from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryLater, explaining, fail_if
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
 from headgate.http.url import resolve
@@ -269,6 +269,5 @@ def read_url_list(path: Path, *, name: str | None = None) -> list[str]:
             raise ConfigurationError(
                 f"{name}, line {number}: {shown!r}: {why}; expected a URL such as https://example.com/"
             ) from None
-    if not urls:
-        raise ConfigurationError(f"{name} contains no URL; expected one per line")
+    fail_if(not urls, f"{name} contains no URL; expected one per line")
     return list(urls)

@@ -26,7 +26,7 @@ from headgate.bundle.format.metadata import MAX_UNTRUSTED_SECTION
 from headgate.bundle.model import Profile, served_headers, unservable
 from headgate.bundle.reader import Bundle, select_location
 from headgate.bundle.sources.selection import MessageCallback, ignore_message
-from headgate.errors import ConfigurationError, FetchError, NotInBundle, ResponseError, RetryLater, reason_of
+from headgate.errors import FetchError, NotInBundle, ResponseError, RetryLater, fail_if, reason_of
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT, call_in_thread
 from headgate.http.conditional import ConditionalResponse, Validators, apply_preconditions
 from headgate.http.date import parse_http_date
@@ -271,8 +271,10 @@ def _origin(url: str) -> str:
 
 
 def _named_origin(text: str) -> str:
-    if text != _ANY and parse_url(text) is None:
-        raise ConfigurationError(f"invalid origin {text!r}; expected a URL such as https://example.com, or *")
+    fail_if(
+        text != _ANY and parse_url(text) is None,
+        f"invalid origin {text!r}; expected a URL such as https://example.com, or *",
+    )
     return _origin(text)
 
 

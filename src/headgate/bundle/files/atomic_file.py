@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from headgate.bundle.files.payloads import COPY_SIZE
-from headgate.errors import ConfigurationError, HeadgateError, reason_of
+from headgate.errors import HeadgateError, fail_if, reason_of
 
 Target: TypeAlias = str | os.PathLike[str] | BinaryIO
 """A path, or a binary file open for writing, which need not be able to seek and stays open."""
@@ -55,14 +55,14 @@ class Output:
 def check_target(target: object) -> None:
     """Raise `ConfigurationError` for a path that cannot be written, and what is neither a path nor a binary file."""
     if not isinstance(target, str | os.PathLike):
-        if isinstance(target, io.TextIOBase) or not hasattr(target, "write"):
-            raise ConfigurationError(f"cannot write a bundle to {target!r:.200}; expected a path or a binary file")
+        fail_if(
+            isinstance(target, io.TextIOBase) or not hasattr(target, "write"),
+            f"cannot write a bundle to {target!r:.200}; expected a path or a binary file",
+        )
         return
     path = Path(target)
-    if path.is_dir():
-        raise ConfigurationError(f"{path} is a directory; name a file in it")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"{path} cannot be written: the directory {path.parent} does not exist")
+    fail_if(path.is_dir(), f"{path} is a directory; name a file in it")
+    fail_if(not path.parent.is_dir(), f"{path} cannot be written: the directory {path.parent} does not exist")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from headgate.bundle.files.open_file import CHANGED, CLOSED, OpenFile
 from headgate.bundle.format.incremental import ByteSource
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | OpenFile
 """What a bundle is opened from: a path, its bytes, or a seekable binary file."""
@@ -51,11 +51,11 @@ def _check_file(file: BinaryIO) -> None:
             fault = "a text file; open it in the mode 'rb'"
     except (AttributeError, ValueError) as error:  # io.UnsupportedOperation is a ValueError
         fault = "not a file" if isinstance(error, AttributeError) else str(error)
-    if fault:
-        raise ConfigurationError(
-            f"cannot open a bundle in {file!r:.{_MAX_SHOWN}} ({fault}); expected a path, bytes or an open, seekable "
-            "binary file"
-        )
+    fail_if(
+        fault,
+        f"cannot open a bundle in {file!r:.{_MAX_SHOWN}} ({fault}); expected a path, bytes or an open, seekable "
+        "binary file",
+    )
 
 
 class _Memory:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from msgspec import Struct
 
-from headgate.errors import ConfigurationError, HeadgateError, reason_of
+from headgate.errors import ConfigurationError, HeadgateError, fail_if, reason_of
 
 CHUNK_SIZE = 1 << 16
 """Bytes read at a time."""
@@ -175,8 +175,7 @@ def _file(path: Path) -> FilePayload:
         found = os.lstat(real)
     except OSError as error:
         raise HeadgateError(f"cannot read {path}: {reason_of(error)}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"the payload {path} is not a regular file; pass its chunks instead")
+    fail_if(not stat.S_ISREG(found.st_mode), f"the payload {path} is not a regular file; pass its chunks instead")
     return FilePayload(real, found.st_size, identity_of(found))
 
 

@@ -25,7 +25,7 @@ from headgate.bundle.layout import (
     normalize_url,
 )
 from headgate.bundle.model import Exchange, Payload, Version
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.url import without_fragment
 
 
@@ -134,8 +134,7 @@ class BundleWriter:
         `ConfigurationError` for what a bundle cannot hold, `HeadgateError` for a file that cannot be read; either
         leaves the writer unchanged.
         """
-        if not self._open:
-            raise ConfigurationError("the bundle was written or discarded; begin another for more exchanges")
+        fail_if(not self._open, "the bundle was written or discarded; begin another for more exchanges")
         stored = normalize_url(url)
         try:
             entries = encode_headers(status, headers)
@@ -215,8 +214,10 @@ class BundleWriter:
             # b2's document says the same of its primary section; draft-01 says nothing, and calls it a fallback.
             named["primary"] = self._primary_url
         for what, url in named.items():
-            if url is not None and without_fragment(url) not in self._index:
-                raise ConfigurationError(f"the {what} URL {url} is not in the bundle; add a response for it")
+            fail_if(
+                url is not None and without_fragment(url) not in self._index,
+                f"the {what} URL {url} is not in the bundle; add a response for it",
+            )
 
     def _shared_spool(self) -> Spool:
         if self._spool is None:
@@ -225,10 +226,10 @@ class BundleWriter:
 
 
 def _check_form(version: Version, primary_url: str | None, manifest_url: str | None) -> None:
-    if version not in VERSION_BYTES:
-        raise ConfigurationError(f"unknown version {version!r}; expected one of {', '.join(VERSION_BYTES)}")
-    if primary_url is None and version != "b2":
-        raise ConfigurationError(f"a {version} bundle needs a primary URL; set primary_url, or write b2")
+    fail_if(version not in VERSION_BYTES, f"unknown version {version!r}; expected one of {', '.join(VERSION_BYTES)}")
+    fail_if(
+        primary_url is None and version != "b2", f"a {version} bundle needs a primary URL; set primary_url, or write b2"
+    )
     if manifest_url is None and version != "b2":
         # 3.3 step 24: without "manifest" the metadata is a format error.
         raise ConfigurationError(f"a {version} bundle needs a manifest; set manifest_url, or write b2")

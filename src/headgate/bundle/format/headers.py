@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias, cast
 
 from headgate.bundle.format.cbor import MAP, CborError, Items, StepError, data, head, read_head
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.fields import LOWER_CASE_TOKEN
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -89,8 +89,10 @@ def encode_headers(status: int, headers: Headers) -> Encoded:
 
     Raises `ConfigurationError`, which names the header, for one that a bundle cannot hold.
     """
-    if not isinstance(status, int) or not 100 <= status <= 999:
-        raise ConfigurationError(f"the status {status!r} is not an integer of three digits, 100 to 999")
+    fail_if(
+        not isinstance(status, int) or not 100 <= status <= 999,
+        f"the status {status!r} is not an integer of three digits, 100 to 999",
+    )
     # 3.4 step 8: "exactly 3 ASCII decimal digits"
     entries = {_STATUS: b"\x43%d" % status}
     for name, value in headers.items() if isinstance(headers, Mapping) else _checked_pairs(headers):
@@ -109,10 +111,11 @@ def encode_headers(status: int, headers: Headers) -> Encoded:
 
 @lru_cache(maxsize=_MAX_NAMES)
 def _encode_name(name: str) -> bytes:
-    if name.startswith(":"):
-        raise ConfigurationError(f"the header {name!r} is a pseudo-header; a bundle has :status alone, from `status`")
-    if not name.isascii() or not is_field_name(name.lower().encode()):
-        raise ConfigurationError(f"{name[:80]!r} is not a header name; expected a token")
+    fail_if(name.startswith(":"), f"the header {name!r} is a pseudo-header; a bundle has :status alone, from `status`")
+    fail_if(
+        not name.isascii() or not is_field_name(name.lower().encode()),
+        f"{name[:80]!r} is not a header name; expected a token",
+    )
     return data(name.lower().encode())
 
 
@@ -154,6 +157,8 @@ def join_header_map(entries: Encoded) -> bytes:
     """
     pairs = [key + value for key, value in sorted(entries.items())]
     written = head(MAP, len(pairs)) + b"".join(pairs)
-    if len(written) >= MAX_HEADERS_SIZE:
-        raise ConfigurationError(f"the headers take {len(written)} bytes; a bundle holds less than {MAX_HEADERS_SIZE}")
+    fail_if(
+        len(written) >= MAX_HEADERS_SIZE,
+        f"the headers take {len(written)} bytes; a bundle holds less than {MAX_HEADERS_SIZE}",
+    )
     return written

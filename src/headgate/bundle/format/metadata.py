@@ -22,7 +22,7 @@ from headgate.bundle.format.sections import (
     section_url,
 )
 from headgate.bundle.model import Metadata, Profile, Section, Version
-from headgate.errors import ConfigurationError, FormatError, VersionError
+from headgate.errors import FormatError, VersionError, fail_if
 from headgate.http.url import parse_url
 
 MAGIC: Final = b"\x48\xf0\x9f\x8c\x90\xf0\x9f\x93\xa6"
@@ -63,8 +63,7 @@ def metadata_parser(
     they stay relative. `max_section` limits the bytes of each section that is held. Raises `ConfigurationError`
     for a base URL that is not absolute.
     """
-    if profile not in get_args(Profile):
-        raise ConfigurationError(f"{profile!r} is not a profile; expected strict or compat")
+    fail_if(profile not in get_args(Profile), f"{profile!r} is not a profile; expected strict or compat")
     check_base_url(base_url)
     preamble = yield from preamble_parser(max_section)
     sections = yield from section_table_parser(preamble)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from headgate.bundle.format.cbor import ARRAY, BYTES, CborError, Items, StepError
 from headgate.bundle.model import Location, Section, VariantSet, VouchedSubset
 from headgate.bundle.variants import MAX_TOTAL_KEYS, excess_of_keys, parse_variants, variant_keys
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.http.url import has_credentials, has_fragment, parse_url, resolve
 
 Index = dict[str, Location | VariantSet]
@@ -30,8 +30,10 @@ class IndexRules(Struct, frozen=True):
 
 def check_base_url(base_url: str | None) -> None:
     """Raise `ConfigurationError` for a base URL that relative URLs cannot be resolved against; None is valid."""
-    if base_url is not None and (not isinstance(base_url, str) or resolve("a", base_url) is None):
-        raise ConfigurationError(f"base_url {base_url!r:.200} is not an absolute URL such as https://example.com/")
+    fail_if(
+        base_url is not None and (not isinstance(base_url, str) or resolve("a", base_url) is None),
+        f"base_url {base_url!r:.200} is not an absolute URL such as https://example.com/",
+    )
 
 
 def read_index(source: bytes, rules: IndexRules) -> Index:

@@ -14,7 +14,7 @@ from headgate.bundle.layout import BundleSpec
 from headgate.bundle.model import Location
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing.report import Kind, Reason, Signature, UnsignedUrls, Verification
-from headgate.errors import ConfigurationError, HeadgateError, MissingExtra
+from headgate.errors import ConfigurationError, HeadgateError, MissingExtra, fail_if
 from headgate.http.url import parse_url, without_fragment
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "remove_integrity",
     "sign_bundle",
     "verify_bundle",
+    "ConfigurationError",
 ]
 
 _LISTED = 10
@@ -52,8 +53,7 @@ def verify_bundle(
     Invalid signatures are results with a reason, never exceptions. Raises `ConfigurationError` for a `trust` that has
     no certificates, and for one beside `any_certificate`.
     """
-    if trust is not None and any_certificate:
-        raise ConfigurationError("trust and any_certificate exclude each other; give one of them")
+    fail_if(trust is not None and any_certificate, "trust and any_certificate exclude each other; give one of them")
     block = bundle.integrity_block
     if block is None and not bundle.metadata.vouched_subsets:
         return Verification(valid=False, web_bundle_id=None, signatures=(), unsigned_urls=_unsigned_urls(bundle, ()))

@@ -9,7 +9,7 @@ from headgate.bundle.model import Location
 from headgate.bundle.reader import Bundle
 from headgate.bundle.signing import keys
 from headgate.bundle.signing.report import Reason, Signature
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import HeadgateError, fail_if
 
 _UNCHECKED: Final = ("whether the key was lost or revoked: keys of integrity blocks never expire",)
 _UNCHECKED_ID: Final = "whether the web bundle id is the expected one: anyone can sign with a key of their own"
@@ -119,10 +119,10 @@ def bundle_digest(bundle: Bundle) -> bytes:
 
 
 def _check_block(block: IntegrityBlock, digest: bytes, web_bundle_id: str | None) -> None:
-    if web_bundle_id not in (None, block.web_bundle_id):
-        raise ConfigurationError(
-            f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first"
-        )
+    fail_if(
+        web_bundle_id not in (None, block.web_bundle_id),
+        f"the bundle is signed as {block.web_bundle_id} already; remove its integrity block first",
+    )
     # An id that is derived from none of the keys may be that of the new key.
     allowed = f"{Reason.WRONG_WEB_BUNDLE_ID}: "
     reasons = [signature.reason for signature in verify_block(block, digest) if signature.reason]

@@ -24,7 +24,7 @@ from msgspec import Struct
 from headgate.bundle.format import cbor
 from headgate.bundle.format.integrity_block import key_id
 from headgate.bundle.format.sections import read_certificate
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 
 PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
 
@@ -40,16 +40,18 @@ def read_private_key(content: bytes, *, passphrase: Callable[[], bytes] | None =
 
     Raises `ConfigurationError`, which says what the content is.
     """
-    if b"-----BEGIN" not in content:
-        raise ConfigurationError("the key is not PEM; give a private key that begins with -----BEGIN PRIVATE KEY-----")
+    fail_if(
+        b"-----BEGIN" not in content,
+        "the key is not PEM; give a private key that begins with -----BEGIN PRIVATE KEY-----",
+    )
     if b"PRIVATE KEY-----" not in content:
         kind = "certificate" if b"BEGIN CERTIFICATE" in content else "public key"
         raise ConfigurationError(f"the key is a {kind}; give the private key that belongs to it")
     encrypted = b"ENCRYPTED" in content
-    if encrypted and passphrase is None:
-        raise ConfigurationError(
-            "the private key is encrypted; write it out decrypted, with: openssl pkey -in KEY -out PLAIN"
-        )
+    fail_if(
+        encrypted and passphrase is None,
+        "the private key is encrypted; write it out decrypted, with: openssl pkey -in KEY -out PLAIN",
+    )
     try:
         key = load_pem_private_key(content, passphrase() if encrypted and passphrase else None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -40,7 +40,7 @@ from headgate.bundle.signing.signed_subset import (
     signed_message,
     write_subset,
 )
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.http.url import has_fragment, parse_url
 
 _LAST_SECOND: Final = 253_402_300_799
@@ -104,19 +104,18 @@ def sign_subset(bundle: Bundle, request: SigningRequest) -> SignedBundle:
 
 
 def _check_certificate(request: SigningRequest) -> CertificateNames:
-    if not keys.is_p256(request.key):
-        raise ConfigurationError(
-            "responses are signed by a P-256 key, and this is Ed25519, which is for integrity blocks: "
-            "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256"
-        )
+    fail_if(
+        not keys.is_p256(request.key),
+        "responses are signed by a P-256 key, and this is Ed25519, which is for integrity blocks: "
+        "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256",
+    )
     certificate = request.chain[0]
     try:
         belongs = certificate.certificate.public_key() == request.key.public_key()
     except Exception:
         # The library raises for an unknown kind of key, which is not this one.
         belongs = False
-    if not belongs:
-        raise ConfigurationError("the key is not that of the first certificate; put the certificate that signs first")
+    fail_if(not belongs, "the key is not that of the first certificate; put the certificate that signs first")
     return certificate.names
 
 
@@ -133,18 +132,20 @@ def _check_bundle(bundle: Bundle) -> None:
 def _check_request(request: SigningRequest, names: CertificateNames) -> str:
     """Check the dates and the validity URL; return the latter in normal form."""
     date, expires = request.date, request.expires
-    if not 0 <= date < expires <= _LAST_SECOND:
-        raise ConfigurationError(f"the signature would expire at {expires}, which is not after its date, {date}")
+    fail_if(
+        not 0 <= date < expires <= _LAST_SECOND,
+        f"the signature would expire at {expires}, which is not after its date, {date}",
+    )
     if expires - date > MAX_LIFETIME:
         days = (expires - date) / 86_400
         raise ConfigurationError(f"the signature would be valid for {days:.4g} days; readers take seven at most")
     url = parse_url(request.validity_url)
     if url is None or not url.startswith("https://") or has_fragment(url):
         raise ConfigurationError(f"the validity URL {request.validity_url!r} is not an https URL without a fragment")
-    if not names.cover(certificate_host(url)):
-        raise ConfigurationError(
-            f"the certificate does not name the host of the validity URL {url}; it names {_list_names(names)}"
-        )
+    fail_if(
+        not names.cover(certificate_host(url)),
+        f"the certificate does not name the host of the validity URL {url}; it names {_list_names(names)}",
+    )
     return url
 
 
@@ -162,8 +163,7 @@ def _select_urls(metadata: Metadata, request: SigningRequest, names: Certificate
         if not names.cover(certificate_host(url)):
             raise ConfigurationError(f"the certificate does not name the host of {url}; it names {_list_names(names)}")
         selected[url] = None
-    if not selected:
-        raise ConfigurationError("no URL to sign was given")
+    fail_if(not selected, "no URL to sign was given")
     return tuple(selected)
 
 

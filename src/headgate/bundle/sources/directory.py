@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 from headgate.bundle.files.payloads import FilePayload, identity_of
 from headgate.bundle.model import Exchange
 from headgate.bundle.sources.selection import MessageCallback, SkipReport, essence, ignore_message
-from headgate.errors import ConfigurationError, explaining, reason_of
+from headgate.errors import ConfigurationError, explaining, fail_if, reason_of
 from headgate.http.url import has_credentials, parse_url
 
 INDEX: Final = "index.html"
@@ -86,10 +86,10 @@ def check_base_url(text: str) -> str:
     url = parse_url(text)
     if url is None or "://" not in url:
         raise ConfigurationError(f"invalid base URL {text!r}; expected an absolute URL such as https://example.com/")
-    if has_credentials(url) or "?" in url or "#" in url:
-        raise ConfigurationError(f"the base URL {text!r} must not have user, query or fragment")
-    if not url.endswith("/"):
-        raise ConfigurationError(f"the base URL {text!r} must end in a slash, as in {url}/")
+    fail_if(
+        has_credentials(url) or "?" in url or "#" in url, f"the base URL {text!r} must not have user, query or fragment"
+    )
+    fail_if(not url.endswith("/"), f"the base URL {text!r} must end in a slash, as in {url}/")
     return url
 
 
@@ -106,8 +106,7 @@ class _Walk:
         count, found = 0, list[Exchange]()
         for url, entry in self._files():
             count += 1
-            if count > max_files:
-                raise ConfigurationError(f"{where} has more than {max_files} files; a file counts for each link to it")
+            fail_if(count > max_files, f"{where} has more than {max_files} files; a file counts for each link to it")
             payload = FilePayload(os.fspath(entry.path), entry.status.st_size, identity_of(entry.status))
             headers = {"content-type": _content_type(entry.name, payload)}
             if entry.name == INDEX:
@@ -197,8 +196,7 @@ def _segment(name: str) -> str:
 def _real(root: Path) -> Path:
     with explaining(f"cannot read {root}", _READABLE):
         real = Path(os.path.realpath(root, strict=True))
-    if not real.is_dir():
-        raise ConfigurationError(f"{root} is not a directory; expected the one with the files of the site")
+    fail_if(not real.is_dir(), f"{root} is not a directory; expected the one with the files of the site")
     return real
 
 

@@ -30,7 +30,7 @@ from headgate.bundle.sources.selection import (
     with_utf8_charset,
     without_content_encoding,
 )
-from headgate.errors import ConfigurationError, explaining
+from headgate.errors import ConfigurationError, explaining, fail_if
 
 MAX_BYTES: Final = 1 << 30
 """Bytes of a file, which is decoded in memory."""
@@ -93,8 +93,7 @@ def har(path: Path, *, tell: MessageCallback = ignore_message, max_bytes: int = 
     """
     with explaining(f"cannot read {path}", "name a HAR file"), path.open("rb") as file:
         source = file.read(max_bytes + 1)
-    if len(source) > max_bytes:
-        raise ConfigurationError(f"{path} has more than {max_bytes} bytes; save fewer requests")
+    fail_if(len(source) > max_bytes, f"{path} has more than {max_bytes} bytes; save fewer requests")
     return _exchanges(_entries(source.removeprefix(_BOM), path), path, tell)
 
 

@@ -13,7 +13,7 @@ from headgate.cli.bundle.output import NEW_OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import absolute
 from headgate.cli.output import exit_with_failure, format_count, format_size, printable, progress
 from headgate.cli.params import Parsed, header_option, identity_option
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.http.fields import join_fields
 
 if TYPE_CHECKING:
@@ -165,10 +165,10 @@ def _default_manifest(source: _Source, version: "Version") -> str | None:
     """Return the manifest that the source has; b2 needs none."""
     if version == "b2":
         return None
-    if source.manifest_url is None:
-        raise ConfigurationError(
-            f"{source.name}: no manifest found; a {version} bundle needs one: use --manifest-url, or write b2"
-        )
+    fail_if(
+        source.manifest_url is None,
+        f"{source.name}: no manifest found; a {version} bundle needs one: use --manifest-url, or write b2",
+    )
     return source.manifest_url
 
 
@@ -190,10 +190,10 @@ def _har(name: str) -> _Source:
 def _urls(name: str, identity: "AgentIdentity | None") -> _Source:
     from headgate.agent.bundle import collect, read_url_list
 
-    if name.startswith(("http://", "https://")):
-        raise ConfigurationError(
-            f"--urls takes a file with one URL per line, or - for standard input; got {printable(name)}"
-        )
+    fail_if(
+        name.startswith(("http://", "https://")),
+        f"--urls takes a file with one URL per line, or - for standard input; got {printable(name)}",
+    )
     urls = read_url_list(Path("/dev/stdin"), name="standard input") if name == "-" else read_url_list(Path(name))
     collection = collect(urls, identity=identity, tell=_print_message)
     return _Source(name, collection, failed=lambda: collection.failed)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import can_ada
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.fetch.destinations import Address
 from headgate.proxy.refusal import Refusal
 
@@ -119,8 +119,7 @@ class HostRules:
         self._denied = frozenset(map(_rule, deny))
         self._ports = frozenset({HTTPS, *ports})
         for port in self._ports:
-            if not 1 <= port <= 65_535:
-                raise ConfigurationError(f"invalid port {port}; expected 1 to 65535")
+            fail_if(not 1 <= port <= 65_535, f"invalid port {port}; expected 1 to 65535")
 
     def refusal(self, authority: Authority) -> Refusal | None:
         """Return the refusal of a target that these rules reject, or None."""
