@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config import Address
-from headgate.origin.sidecar.haproxy import HAProxy
+from headgate.origin.sidecar.haproxy import HAProxy, encode_end, encode_key
 from headgate.origin.sidecar.haproxy_conf import configuration
-from headgate.origin.sidecar.haproxy_table import encode_end, encode_key
 from headgate.origin.sidecar.site import Site
 from tests.e2e.data_plane_setup import PlaneThread
 from tests.e2e.programs import PATIENCE, Answer, request

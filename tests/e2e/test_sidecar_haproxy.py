@@ -20,7 +20,7 @@ from headgate.limit import DelayUntil
 from headgate.origin.identify import parse_identify
 from headgate.origin.request_info import RequestInfo
 from headgate.origin.sidecar import haproxy as haproxy_plane
-from headgate.origin.sidecar.haproxy_table import encode_end, encode_key
+from headgate.origin.sidecar.haproxy import encode_end, encode_key
 from headgate.release import Status
 from tests.e2e import haproxy_setup, programs
 from tests.e2e.haproxy_setup import HAProxyProcess, Plane

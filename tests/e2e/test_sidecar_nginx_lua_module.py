@@ -15,7 +15,7 @@ from headgate.limit import Accounting
 from headgate.origin import Rejections, parse_identify
 from headgate.origin.pages import preferred_form
 from headgate.origin.request_info import RequestInfo
-from headgate.origin.sidecar.nginx_lua_wire import encode_record
+from headgate.origin.sidecar.nginx_lua import encode_record
 from headgate.release import Status
 from tests.e2e import nginx_setup
 from tests.e2e.nginx_setup import REAL_IP, Nginx, Plane

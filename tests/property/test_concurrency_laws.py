@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.limit.concurrency import PRIORITIES, ConcurrencyLimit, ConcurrencySettings, Waiting
-from headgate.limit.concurrency.retry_after import MAX_RETRY_AFTER
+from headgate.limit.concurrency.overload import MAX_RETRY_AFTER
 
 STEPS = st.lists(
     st.tuples(

@@ -21,7 +21,7 @@ _COMMANDS = {
     "get": ("get:get", "Get one response from a bundle."),
     "extract": ("extract:extract", "Extract every payload to a file, the rest to JSON."),
     "create": ("create:create", "Create a bundle from files, HAR or URLs."),
-    "convert": ("convert:convert", "Convert a bundle to another version of the format."),
+    "convert": ("create:convert", "Convert a bundle to another version of the format."),
     "check": ("inspection:check", "Check every part of a bundle: errors and warnings."),
     "sign": ("signing:sign", "Sign the responses, or the file as a whole."),
     "verify": ("signing:verify", "Verify the signatures of a bundle."),

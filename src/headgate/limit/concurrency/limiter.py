@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.limit.concurrency.aimd import AimdLimit
-from headgate.limit.concurrency.overload import Overload, Patience
+from headgate.limit.concurrency.overload import Overload, Patience, ReturnTimes
 from headgate.limit.concurrency.queue import PriorityQueue
-from headgate.limit.concurrency.retry_after import ReturnTimes
 from headgate.limit.concurrency.values import (
     PRIORITIES,
     RANKS,

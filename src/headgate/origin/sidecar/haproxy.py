@@ -4,28 +4,31 @@ HAProxy decides by the table alone, so it never waits for the sidecar, and a hol
 with the runtime socket is a connection of its own: an open one would keep the old process of a reload alive. A new
 process is found by a mark that is missing in its table, and receives all holds. The other socket receives lines about
 requests, which HAProxy reports while it processes them (`haproxy.lua`).
+
+A key of the table is an identifier in percent-encoding, as HAProxy's converter `url_enc` writes it: only letters,
+digits and the characters ``-._~%``. So no identifier can end a command or an argument, whatever its bytes are. A value
+has 32 bits: the end of the hold in hundredths of a second since 1970, without the bits above these, so HAProxy
+calculates modulo 2^32. An entry that has not been written for as long as a hold can be expires by itself.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from headgate.errors import WireError, naming, reason_of
+from headgate.errors import WireError, fail_if, naming, reason_of
 from headgate.limit import Accounting, DelayUntil
-from headgate.limit.messages import short_identifier
+from headgate.limit.messages import short_identifier, to_milliseconds
 from headgate.origin.sidecar.data_plane import DataPlane, Details, PlaneConnection
-from headgate.origin.sidecar.haproxy_table import (
-    ACCOUNTING_SUFFIX,
-    check_done,
-    check_table_name,
-    set_commands,
-)
 from headgate.release import Status
 
+ACCOUNTING_SUFFIX: Final = ".accounting"
+"""What follows the path of the runtime socket of HAProxy in the path of the socket for its reports."""
+MAX_COMMAND_SIZE: Final = 8_000
+"""Bytes sent to HAProxy at once; its buffer has 16 KiB unless the operator has made it smaller."""
 MAX_LINE_SIZE: Final = 4_096
 """Bytes of a line; a connection with a longer one is closed."""
 
@@ -39,6 +42,45 @@ _MAX_ANSWER: Final = 1 << 20
 
 _LINE: Final = re.compile(rb"([0-9]{1,15}) (-?[0-9]{1,15}) ([A-Za-z0-9._~%-]+)")
 _DROPPED: Final = re.compile(rb"dropped ([0-9]{1,15})")
+_NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
+
+
+def check_table_name(name: str) -> None:
+    """Raise `ConfigurationError` for a text that is not the name of a table, or could be read as something else."""
+    fail_if(
+        not _NAME.fullmatch(name),
+        f"invalid table {name!r}; expected the name of a backend or peers section with a stick-table, of letters, "
+        "digits and the characters ._:-",
+    )
+
+
+def encode_key(identifier: bytes) -> str:
+    """Return the key of an identifier."""
+    return quote_from_bytes(identifier, safe="")
+
+
+def encode_end(release: float) -> int:
+    """Return the value for the end of a hold: rounded up, so that no hold ends early, and not 0, which means none."""
+    return (-(-to_milliseconds(release) // 10) & 0xFFFFFFFF) or 1
+
+
+def set_commands(table: str, holds: Iterable[tuple[bytes, float]]) -> Iterator[str]:
+    """Yield groups of commands that write holds, identifiers and release times, into a table."""
+    group = ""
+    for identifier, release in holds:
+        command = f"set table {table} key {encode_key(identifier)} data.gpt0 {encode_end(release)}"
+        if group and len(group) + len(command) > MAX_COMMAND_SIZE:
+            yield group + "\n"
+            group = ""
+        group += f";{command}" if group else command
+    if group:
+        yield group + "\n"
+
+
+def check_done(answer: str) -> None:
+    """Raise `WireError` unless an answer says that all commands have been executed: then it has only line feeds."""
+    if answer.strip():
+        raise WireError(f"HAProxy did not change the table: {answer.strip()[:200]!r}")
 
 
 class HAProxy(DataPlane):

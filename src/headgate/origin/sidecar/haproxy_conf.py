@@ -15,7 +15,7 @@ from headgate.errors import fail_if, naming
 from headgate.origin.identify import MAX_IDENTIFIER_SIZE
 from headgate.origin.pages import PROBLEM
 from headgate.origin.response import Rejections
-from headgate.origin.sidecar.haproxy_table import ACCOUNTING_SUFFIX, check_table_name
+from headgate.origin.sidecar.haproxy import ACCOUNTING_SUFFIX, check_table_name
 from headgate.origin.sidecar.site import Site, rejection_template
 
 _TEMPLATE: Final = Path(__file__).with_name("haproxy.cfg")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headgate.limit.concurrency.retry_after import MAX_FLOWS, MAX_RETRY_AFTER, ReturnTimes
+from headgate.limit.concurrency.overload import MAX_FLOWS, MAX_RETRY_AFTER, ReturnTimes
 
 PEOPLE, AUTOMATED = 0, 2
 

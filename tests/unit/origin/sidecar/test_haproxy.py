@@ -14,9 +14,10 @@ from headgate.errors import ConfigurationError, WireError
 from headgate.limit import Accounting, Gatekeeper
 from headgate.origin import Rejections
 from headgate.origin.sidecar import haproxy
-from headgate.origin.sidecar.haproxy import MAX_LINE_SIZE, HAProxy
-from headgate.origin.sidecar.haproxy_table import (
+from headgate.origin.sidecar.haproxy import (
     MAX_COMMAND_SIZE,
+    MAX_LINE_SIZE,
+    HAProxy,
     check_done,
     check_table_name,
     encode_end,

@@ -9,9 +9,8 @@ import pytest
 from headgate.config.tree import Sidecar
 from headgate.limit import DelayUntil, Domain, Gatekeeper, Rule
 from headgate.origin import Rejections
-from headgate.origin.sidecar import nginx_lua, nginx_lua_wire
-from headgate.origin.sidecar.nginx_lua import NginxLua, encode_domain, settings_record
-from headgate.origin.sidecar.nginx_lua_wire import RecordReader, encode_record
+from headgate.origin.sidecar import nginx_lua
+from headgate.origin.sidecar.nginx_lua import NginxLua, RecordReader, encode_domain, encode_record, settings_record
 from headgate.release import NEVER, Status
 
 PATIENCE = 10.0
@@ -21,7 +20,7 @@ NOW = 1_700_000_000.0
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
     # A worker reads the settings; the sidecar does not read such long records.
-    monkeypatch.setattr(nginx_lua_wire, "MAX_RECEIVED_BYTES", 100_000)
+    monkeypatch.setattr(nginx_lua, "MAX_RECEIVED_BYTES", 100_000)
     # Ticks are called by tests.
     monkeypatch.setattr(nginx_lua, "_TICK", 1_000.0)
 
@@ -70,7 +69,7 @@ class Site:
         reader, writer = await asyncio.open_unix_connection(self.path, limit=1 << 12)
         worker = Worker(reader, writer)
         if hello:
-            worker.send(b"hello", nginx_lua_wire.VERSION, workers, instance)
+            worker.send(b"hello", nginx_lua.VERSION, workers, instance)
             assert (await worker.receive()).kind == b"settings"
         try:
             yield worker

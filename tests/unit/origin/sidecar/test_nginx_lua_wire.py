@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import WireError
-from headgate.origin.sidecar.nginx_lua_wire import MAX_RECEIVED_BYTES, Record, RecordReader, encode_record
+from headgate.origin.sidecar.nginx_lua import MAX_RECEIVED_BYTES, Record, RecordReader, encode_record
 
 RECORDS = st.lists(
     st.builds(
