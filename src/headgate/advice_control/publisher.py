@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import fail_if
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,9 +28,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fail_if(
             not self.user_agent.strip(), "advice.user_agent is empty; name an agent, 'prefetch-proxy', or '*' for all"
         )
-        if not (math.isfinite(self.fraction) and 0 <= self.fraction <= 1):
-            # Section 6, step 8.2: agents ignore a fraction outside 0 to 1.
-            raise ConfigurationError(f"advice.fraction of {self.user_agent!r} must be from 0 to 1, got {self.fraction}")
+        # Section 6, step 8.2: agents ignore a fraction outside 0 to 1.
+        fail_if(
+            not (math.isfinite(self.fraction) and 0 <= self.fraction <= 1),
+            f"advice.fraction of {self.user_agent!r} must be from 0 to 1, got {self.fraction}",
+        )
 
     @classmethod
     def of(cls, user_agent: str, wanted: float) -> "Entry":

@@ -16,7 +16,7 @@ from headgate.bundle.format.sections import read_critical
 from headgate.bundle.layout import BundleSpec, VariantEntry, normalize_url, stored_entry
 from headgate.bundle.model import Location, Section, VariantSet, Version
 from headgate.bundle.reader import Bundle, reject_overlapping_responses
-from headgate.errors import ConfigurationError, HeadgateError, fail_if
+from headgate.errors import HeadgateError, fail_if
 from headgate.http.url import parse_url, without_fragment
 
 
@@ -81,8 +81,10 @@ class _Conversion:
     def _check_contained(self, what: str, url: str) -> None:
         # 3.3.2: "The URL MUST refer to the one or more response(s) contained in the bundle itself."
         # b2's document says the same of its primary section.
-        if without_fragment(url) not in self._metadata.requests:
-            raise ConfigurationError(f"the {what} URL {url} is not in the bundle; name one that is")
+        fail_if(
+            without_fragment(url) not in self._metadata.requests,
+            f"the {what} URL {url} is not in the bundle; name one that is",
+        )
 
     def _keep_contained(self, what: str, url: str | None) -> str | None:
         """Return the primary or manifest URL; None if it is optional (b2) and not in the bundle."""

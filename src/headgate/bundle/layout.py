@@ -45,8 +45,8 @@ def normalize_url(url: str, *, is_primary: bool = False) -> str:
     normal = parse_url(url)
     if normal is None:
         raise ConfigurationError(f"{url[:200]!r} is not an absolute URL; expected one such as https://example.com/")
-    if has_credentials(normal):  # which are secret, so the message leaves them out
-        raise ConfigurationError(f"the URL of {normal.rpartition('@')[2][:200]} has credentials; leave them out")
+    # Credentials are secret, so the message leaves them out.
+    fail_if(has_credentials(normal), f"the URL of {normal.rpartition('@')[2][:200]} has credentials; leave them out")
     fail_if(
         has_fragment(normal) and not is_primary,
         f"the URL {url[:200]} has a fragment; leave out the # and what follows it",
@@ -126,8 +126,7 @@ class IndexBuilder:
             f"its variants are {negotiation.variants!r} already, not {variants!r}",
         )
         chosen = dict.fromkeys(map(_normalize_key, [keys] if isinstance(keys, str) else keys or ()), ordinal)
-        if not chosen:
-            raise ConfigurationError("the URL has variants; name this one with variant_key")
+        fail_if(not chosen, "the URL has variants; name this one with variant_key")
         for key in chosen:
             if key not in negotiation.ordinals:
                 raise ConfigurationError(f"unknown variant {key}; the keys are {_list_some(negotiation.ordinals)}")

@@ -71,6 +71,10 @@ class Bundle:
 
     metadata: Metadata
     """Version, URLs, sections, and where each response is."""
+    start: int
+    """Bytes before the bundle: an integrity block, or what it was appended to."""
+    size: int
+    """Bytes from the bundle's first byte to the end of its file."""
     integrity_block: IntegrityBlock | None
     """The integrity block before the bundle, unverified; None without one, and for a bundle found from its end."""
 
@@ -85,13 +89,14 @@ class Bundle:
     ) -> None:
         self.profile = profile
         self._source = source
-        self._start, self._end = 0, source.size
+        self.start = 0
         self.integrity_block = None
         if from_end:
-            self._start = self._run(trailer_parser(source.size))
+            self.start = self._run(trailer_parser(source.size))
         else:
             self.integrity_block = self._run(integrity_block_parser())
-            self._start = self.integrity_block.length if self.integrity_block else 0
+            self.start = self.integrity_block.length if self.integrity_block else 0
+        self.size = source.size - self.start
         self.metadata = self._run(metadata_parser(profile=profile, base_url=base_url, max_section=max_section))
 
     def __enter__(self) -> Self:
@@ -149,19 +154,9 @@ class Bundle:
         """The manifest's URL; None in a bundle that names none."""
         return self.metadata.manifest_url
 
-    @property
-    def start(self) -> int:
-        """Bytes before the bundle: an integrity block, or what it was appended to."""
-        return self._start
-
-    @property
-    def size(self) -> int:
-        """Bytes from the bundle's first byte to the end of its file."""
-        return self._end - self._start
-
     def read(self, offset: int, length: int) -> memoryview:
         """Return bytes of the bundle, fewer at the end of its file; raises `OSError` for a file that has changed."""
-        return self._source.read(self._start + offset, length)
+        return self._source.read(self.start + offset, length)
 
     def pieces(self, location: Location) -> Iterator[memoryview]:
         """Yield bytes of the bundle, a megabyte at a time; raises as `read` does."""
@@ -210,7 +205,7 @@ class Bundle:
 
         `profile` replaces the one that the bundle was opened with. Raises `ResponseError`, and as `read` does.
         """
-        start = self._start + location.offset
+        start = self.start + location.offset
         first = self._source.read(start, min(location.length, _FIRST_READ_SIZE))
 
         def read(offset: int, length: int) -> memoryview:
@@ -219,9 +214,9 @@ class Bundle:
 
         fallback_url = self.metadata.primary_url
         parser = response_parser(location, profile=profile or self.profile, fallback_url=fallback_url)
-        head = drive(parser, read, self._start)
+        head = drive(parser, read, self.start)
         if start + location.length > self._source.size:
-            fault, offset = f"the payload of {head.payload.length} bytes is cut", self._start + head.payload.offset
+            fault, offset = f"the payload of {head.payload.length} bytes is cut", self.start + head.payload.offset
             raise ResponseError(fault, step="3.4 step 12", offset=offset, fallback_url=fallback_url)
         return head
 
@@ -238,7 +233,7 @@ class Bundle:
 
     def _run(self, parser: Parser[_Result]) -> _Result:
         """Run a parser on the bundle; offsets in its errors are those of the file."""
-        return drive(parser, self._source.read, self._start)
+        return drive(parser, self._source.read, self.start)
 
 
 def locate(metadata: Metadata, url: str, variant_key: str | None = None) -> Location:

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.http.fields import join_fields
 from headgate.http.media_type import parse_weights
 
@@ -141,8 +141,7 @@ def _parse(text: str) -> list[list[str]] | None:
 def _write(value: str) -> str:
     if _is_bare(value):
         return value
-    if not _is_printable(value):
-        raise ConfigurationError(f"{value!r} cannot be a variant's value; expected printable ASCII")
+    fail_if(not _is_printable(value), f"{value!r} cannot be a variant's value; expected printable ASCII")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

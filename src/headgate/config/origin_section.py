@@ -93,12 +93,6 @@ def _prefix(url: str, path: str) -> str:
     return path.rstrip("/")
 
 
-def check_origin(url: str) -> None:
-    """Raise `ConfigurationError` for a URL that no origin can have; an empty one names none."""
-    if url:
-        OriginUrl.parse(url)
-
-
 class OriginSection(ConfigSection, frozen=True):
     """An origin that requests are forwarded to. Several share them; `gate.origin` is the short form of this list.
 

@@ -22,10 +22,6 @@ _Limit = Annotated[int, Meta(ge=1, le=10_000_000)]
 _Host = Annotated[str, Format("HOST")]
 
 
-def _parse_rate(text: str) -> Rule | None:
-    return None if text == "off" else Rule.parse(text)
-
-
 class Proxy(ConfigSection, frozen=True):
     """The prefetch proxy: a CONNECT proxy that fetches the traffic advice of an origin before it connects to it.
 
@@ -59,7 +55,7 @@ class Proxy(ConfigSection, frozen=True):
     client_connections: Count = 256
     """Maximum connections per client and worker, HTTP/1.1 tunnels excluded; 0 for no limit. A client is an IPv4 address
     or an IPv6 /64 network. Behind a load balancer that hides client addresses, use 0."""
-    client_rate: Annotated[str, Format("RULE|off", _parse_rate)] = "off"
+    client_rate: Annotated[str, Format("RULE|off", lambda text: text == "off" or Rule.parse(text))] = "off"
     """Rule for the CONNECT requests of each client, per worker, such as '10/s burst 20'; off for no limit."""
     client_tunnels: _Limit = 256
     """Maximum tunnels per client and worker. A client is an IPv4 address or an IPv6 /64 network."""

@@ -83,11 +83,6 @@ def check_socket_path(path: str) -> None:
     )
 
 
-def _parse_optional_socket(text: str) -> None:
-    if text:
-        check_socket_path(text)
-
-
 UNIX: Final = "unix:"
 """What precedes the path of a unix socket in an address to listen at."""
 
@@ -118,9 +113,12 @@ class Format:
     """Raises `ConfigurationError` for invalid text."""
 
 
-def parse_optional_address(text: str) -> Address | None:
-    """Parse an address, or an empty text for none; raises `ConfigurationError`."""
-    return Address.parse(text) if text else None
+def optional(parse: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a parser that takes an empty text, too, as none."""
+    return lambda text: parse(text) if text else None
+
+
+parse_optional_address: Final = optional(Address.parse)
 
 
 Loop = Literal["auto", "uvloop", "asyncio"]
@@ -143,7 +141,7 @@ Listener = Annotated[
     str, Meta(examples=["127.0.0.1:8080", "*:443", "unix:/run/headgate.sock"]), Format("ADDRESS", check_listener)
 ]
 """An address to listen at, or a unix socket."""
-SocketOrNone = Annotated[str, Format("SOCKET", _parse_optional_socket)]
+SocketOrNone = Annotated[str, Format("SOCKET", optional(check_socket_path))]
 """The path of a unix socket, or empty for none."""
 Masters = Annotated[str | tuple[str, ...], Format("MASTER")]
 """The address of a master, or those of several."""

@@ -87,11 +87,6 @@ def _parse_options(text: str, query: str, *, tls: bool) -> tuple[tuple[str, str]
     return options
 
 
-def check_store(text: str) -> None:
-    """Raise `ConfigurationError` unless `text` is a store."""
-    StoreUrl.parse(text)
-
-
 def _parse_address(text: str, kind: str, host: str) -> Address:
     try:
         address = Address.parse(host if _PORT.search(host) else f"{host}:{_DEFAULT_PORTS[kind]}")

@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from headgate.config.advice_section import AdviceSection
-from headgate.config.origin_section import OriginSection, check_origin
+from headgate.config.origin_section import OriginSection, OriginUrl
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import (
     ConfigSection,
@@ -32,10 +32,11 @@ from headgate.config.section import (
     ServerKeys,
     SocketOrNone,
     check_listener,
+    optional,
     parse_mode,
     with_value,
 )
-from headgate.config.store_url import check_store
+from headgate.config.store_url import StoreUrl
 from headgate.errors import fail_if
 from headgate.http.conditions import Conditions, as_tuple
 from headgate.limit import Domain, Rule
@@ -210,7 +211,7 @@ class Gate(ConfigSection, frozen=True):
     listen: Annotated[str | tuple[str, ...], Format("ADDRESS", check_listener)] = "127.0.0.1:8080"
     """Address that clients connect to: HOST:PORT, [::]:PORT, *:PORT for both families, or unix:PATH. Port 0 takes a
     free port. With a certificate, all use TLS; [[listener]] has more settings."""
-    origin: Annotated[str | tuple[str, ...], Format("URL", check_origin)] = ""
+    origin: Annotated[str | tuple[str, ...], Format("URL", optional(OriginUrl.parse))] = ""
     """URL of the origin to forward to: http://HOST:PORT, https://HOST:PORT or unix:/path. Several URLs share the
     requests; [[origin]] has more settings of each."""
     admin: ListenOrNone = "127.0.0.1:8090"
@@ -435,7 +436,7 @@ class Bus(ConfigSection, frozen=True):
     """TLS certificate chain of the quota service, PEM; needs `rlqs_key`. Read at the start."""
     rlqs_key: File = ""
     """Private key of this certificate, PEM."""
-    store: Annotated[str, Format("memory|URL", check_store)] = "memory"
+    store: Annotated[str, Format("memory|URL", StoreUrl.parse)] = "memory"
     """Where histories are stored: memory, of this master only; or in Redis or Valkey, where several masters share them:
     redis://HOST, redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, or rediss… for TLS. Also applies to an
     embedded master."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from headgate.limit.history import ALGORITHMS, AlgorithmName
 from headgate.limit.messages import header_identifier
 from headgate.limit.rule import Rule
@@ -54,19 +54,19 @@ class Domain:
         _check_name(self.name)
         object.__setattr__(self, "rules", self._entries("rules", Rule, "(Rule.parse('10/s burst 20'),)"))
         object.__setattr__(self, "exempt", self._entries("exempt", str, "('192.0.2.0/24',)"))
-        if self.algorithm not in ALGORITHMS:
-            raise ConfigurationError(
-                f"domain {self.name!r}: invalid algorithm {self.algorithm!r}; expected one of {', '.join(ALGORITHMS)}"
-            )
-        if self.mode not in _MODES:
-            raise ConfigurationError(
-                f"domain {self.name!r}: invalid mode {self.mode!r}; expected one of {', '.join(_MODES)}"
-            )
-        if self._history_size > _MAX_SIZE:
-            raise ConfigurationError(
-                f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, "
-                f"{self._history_size * 8 // 1_000_000} MB; use algorithm gcra, or a burst of at most {_MAX_SIZE}"
-            )
+        fail_if(
+            self.algorithm not in ALGORITHMS,
+            f"domain {self.name!r}: invalid algorithm {self.algorithm!r}; expected one of {', '.join(ALGORITHMS)}",
+        )
+        fail_if(
+            self.mode not in _MODES,
+            f"domain {self.name!r}: invalid mode {self.mode!r}; expected one of {', '.join(_MODES)}",
+        )
+        fail_if(
+            self._history_size > _MAX_SIZE,
+            f"domain {self.name!r}: the algorithm log stores {self._history_size} timestamps of each client, "
+            f"{self._history_size * 8 // 1_000_000} MB; use algorithm gcra, or a burst of at most {_MAX_SIZE}",
+        )
         object.__setattr__(self, "_identifiers", frozenset(_exempted(self.exempt)))
         object.__setattr__(self, "_networks", tuple(self._network(text) for text in self.exempt if "/" in text))
 
@@ -74,10 +74,10 @@ class Domain:
         """Return the value of a field, which may be a list, as a tuple; raises `ConfigurationError` for other types."""
         given = getattr(self, name)
         entries = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
-        if not all(isinstance(entry, kind) for entry in entries):
-            raise ConfigurationError(
-                f"domain {self.name!r}: {name} must be a tuple such as {example}, got {given!r:.80}"
-            )
+        fail_if(
+            not all(isinstance(entry, kind) for entry in entries),
+            f"domain {self.name!r}: {name} must be a tuple such as {example}, got {given!r:.80}",
+        )
         return entries
 
     def _network(self, text: str) -> Network:
@@ -138,10 +138,10 @@ def check_domains(domains: Iterable[object]) -> Iterator[Domain]:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "surrogateescape")) <= MAX_NAME or "\0" in name:
-        raise ConfigurationError(
-            f"invalid domain name {name!r:.42}; expected 1 to {MAX_NAME} bytes of UTF-8 without NUL"
-        )
+    fail_if(
+        not isinstance(name, str) or not 0 < len(name.encode("utf-8", "surrogateescape")) <= MAX_NAME or "\0" in name,
+        f"invalid domain name {name!r:.42}; expected 1 to {MAX_NAME} bytes of UTF-8 without NUL",
+    )
 
 
 def _exempted(entries: Iterable[str]) -> Iterator[bytes]:

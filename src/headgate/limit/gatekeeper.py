@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.errors import check_count, check_seconds, fail_if
 from headgate.limit.arrivals import Arrivals
 from headgate.limit.clock import TOLERANCE, SteadyClock
 from headgate.limit.domain import Domain
@@ -135,12 +135,11 @@ class Gatekeeper:
         max_hold: float = MAX_HOLD,
         arrivals: Arrivals | None = None,
     ) -> None:
-        if account is not None and not callable(account):
-            raise ConfigurationError(
-                f"account must be a function, got {account!r:.80}; for domains, use Gatekeeper.embedded([Domain(…)])"
-            )
-        if master is not None and not isinstance(master, Master):
-            raise ConfigurationError(f"master must be a Master, got {master!r:.80}")
+        fail_if(
+            account is not None and not callable(account),
+            f"account must be a function, got {account!r:.80}; for domains, use Gatekeeper.embedded([Domain(…)])",
+        )
+        fail_if(master is not None and not isinstance(master, Master), f"master must be a Master, got {master!r:.80}")
         check_seconds("max_delay", max_delay)
         check_seconds("max_hold", max_hold)
         check_count("max_delayed", max_delayed)

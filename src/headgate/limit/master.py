@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 
-from headgate.errors import ConfigurationError, check_count, check_seconds
+from headgate.errors import check_count, check_seconds, fail_if
 from headgate.limit.clock import SteadyClock
 from headgate.limit.domain import MAX_NAME, Domain, check_domains
 from headgate.limit.history import ALGORITHMS, MAX_LATENESS, PUBLISHED, Algorithm, Conversion, new_history
@@ -144,8 +144,7 @@ class Master:
         self._tables: Tables[array[float]] = Tables(max_identifiers)
         self._states: dict[str, DomainState] = {}
         for domain in check_domains(domains):
-            if domain.name in self.domains:
-                raise ConfigurationError(f"domain {domain.name!r} appears twice; give one domain all its rules")
+            fail_if(domain.name in self.domains, f"domain {domain.name!r} appears twice; give one domain all its rules")
             self.domains[domain.name] = domain
             self._states[domain.name] = DomainState(domain)
         for state in self._states.values():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import zmq
 from zmq.utils import z85
 
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, fail_if, reason_of
 
 KEY_SIZE = 40
 """Characters of a key."""
@@ -101,13 +101,12 @@ def read_server_keys(key_file: str, allow_file: str, section: str = "master") ->
     """
     if not key_file and not allow_file:
         return None
-    if not allow_file:
-        raise ConfigurationError(
-            f"{section}.curve_key needs {section}.curve_allow (--curve-allow), a file with the public keys that may "
-            "connect, one per line: encryption alone would admit every peer"
-        )
-    if not key_file:
-        raise ConfigurationError(f"{section}.curve_allow needs {section}.curve_key (--curve-key); {_CREATE}")
+    fail_if(
+        not allow_file,
+        f"{section}.curve_key needs {section}.curve_allow (--curve-allow), a file with the public keys that may "
+        "connect, one per line: encryption alone would admit every peer",
+    )
+    fail_if(not key_file, f"{section}.curve_allow needs {section}.curve_key (--curve-key); {_CREATE}")
     return ServerKeys(read_key_pair(key_file), read_allowed_keys(allow_file))
 
 
@@ -118,12 +117,11 @@ def read_client_keys(key_file: str, servers: Sequence[str], section: str = "gate
     """
     if not key_file and not any(servers):
         return None
-    if not any(servers):
-        raise ConfigurationError(
-            f"{section}.curve_key needs {section}.curve_server (--curve-server), the public key of the master"
-        )
-    if not key_file:
-        raise ConfigurationError(f"{section}.curve_server needs {section}.curve_key (--curve-key); {_CREATE}")
+    fail_if(
+        not any(servers),
+        f"{section}.curve_key needs {section}.curve_server (--curve-server), the public key of the master",
+    )
+    fail_if(not key_file, f"{section}.curve_server needs {section}.curve_key (--curve-key); {_CREATE}")
     own = read_key_pair(key_file)
     return tuple(ClientKeys(own, read_public_key(server)) for server in servers)
 
@@ -150,12 +148,15 @@ def read_key_pair(file: str) -> KeyPair:
     """Read a secret key from a file, and its public key. Raises `ConfigurationError`."""
     content = _read(file)
     keys = _certificate(content)
-    if b"public" in keys and b"secret" not in keys:
-        raise ConfigurationError(f"{file}: contains a public key only; name the file with the secret key")
+    fail_if(
+        b"public" in keys and b"secret" not in keys,
+        f"{file}: contains a public key only; name the file with the secret key",
+    )
     secret = _checked(keys.get(b"secret") or content.strip(), file)
     public = zmq.curve_public(secret)
-    if keys.get(b"public", public) != public:
-        raise ConfigurationError(f"{file}: the public key does not belong to the secret key; {_CREATE}")
+    fail_if(
+        keys.get(b"public", public) != public, f"{file}: the public key does not belong to the secret key; {_CREATE}"
+    )
     return KeyPair(public, secret)
 
 
@@ -184,8 +185,7 @@ def read_allowed_keys(file: str) -> dict[bytes, AllowedKey]:
         name, *domains = [word.decode("utf-8", "surrogateescape") for word in words[1:]] or [""]
         if found.setdefault(key, allowed := AllowedKey(name, frozenset(domains))) != allowed:
             raise ConfigurationError(f"{file} line {number}: this key is listed twice, with different names or domains")
-    if not found:
-        raise ConfigurationError(f"{file}: no key in it; expected one public key per line")
+    fail_if(not found, f"{file}: no key in it; expected one public key per line")
     return found
 
 
@@ -213,6 +213,5 @@ def _read(file: str) -> bytes:
     except (OSError, ValueError) as error:
         advice = "make it readable for this user" if isinstance(error, PermissionError) else _CREATE
         raise ConfigurationError(f"{file}: {reason_of(error)}; {advice}") from None
-    if len(content) > _MAX_FILE_SIZE:
-        raise ConfigurationError(f"{file}: more than {_MAX_FILE_SIZE} bytes; {_EXPECTED}")
+    fail_if(len(content) > _MAX_FILE_SIZE, f"{file}: more than {_MAX_FILE_SIZE} bytes; {_EXPECTED}")
     return content

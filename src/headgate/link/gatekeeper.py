@@ -19,7 +19,7 @@ from zlib import crc32
 import zmq
 from msgspec import field
 
-from headgate.errors import ConfigurationError, WireError
+from headgate.errors import WireError, fail_if
 from headgate.limit.messages import MAX_CONTROL_FRAME, Accounting, DelayUntil, decode_control, encode_accounting, topic
 from headgate.link.batch import (
     BATCH,
@@ -100,8 +100,7 @@ class GatekeeperLink:
         context: "zmq.Context[zmq.Socket[bytes]] | None" = None,
         log: Log = log_warning,
     ) -> None:
-        if shard not in get_args(Shard):
-            raise ConfigurationError(f"invalid shard {shard!r}; expected one of {', '.join(get_args(Shard))}")
+        fail_if(shard not in get_args(Shard), f"invalid shard {shard!r}; expected one of {', '.join(get_args(Shard))}")
         self.counters = GatekeeperCounters()
         """The counters since the start."""
         self._shards_identifiers = shard == "identifier"
@@ -130,12 +129,10 @@ class GatekeeperLink:
         self, addresses: Sequence[str], keys: ClientKeys | Sequence[ClientKeys | None] | None, log: Log
     ) -> None:
         """Connect to all masters."""
-        if not addresses:
-            raise ConfigurationError("no master is listed; list at least one address")
+        fail_if(not addresses, "no master is listed; list at least one address")
         for address, own_keys in zip(addresses, keys_of_masters(keys, len(addresses)), strict=True):
             name = endpoints(address).accounting
-            if name in self._masters:
-                raise ConfigurationError(f"master {address!r} is listed twice; list each master once")
+            fail_if(name in self._masters, f"master {address!r} is listed twice; list each master once")
             self._masters[name] = master = MasterConnection(
                 self._context, address, counters=self.counters, queue=self._max_queue, keys=own_keys, log=log
             )

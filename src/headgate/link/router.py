@@ -15,7 +15,7 @@ from typing import Final
 import zmq
 from msgspec import field
 
-from headgate.errors import ConfigurationError, WireError
+from headgate.errors import WireError, fail_if
 from headgate.limit.messages import MAX_CONTROL_FRAME, decode_control, domain_of, topic
 from headgate.link.batch import BATCH, MASTERS, public_topic, record_count
 from headgate.link.connections import BoundCounters, BoundLink, Log, log_warning
@@ -99,8 +99,10 @@ class RouterLink(BoundLink):
         """
         own_keys = dict(zip(addresses, keys_of_masters(keys, len(addresses)), strict=True))
         names = {endpoints(address).accounting: address for address in addresses}
-        if len(names) < len(addresses) or not addresses:
-            raise ConfigurationError(f"invalid masters {','.join(addresses)!r}; list one or more, each of them once")
+        fail_if(
+            len(names) < len(addresses) or not addresses,
+            f"invalid masters {','.join(addresses)!r}; list one or more, each of them once",
+        )
         for name in names.keys() - self.masters.keys():
             self.masters[name] = self._connect(names[name], own_keys[names[name]])
         self._stop()

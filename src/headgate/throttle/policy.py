@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headgate.errors import ConfigurationError, check_count, check_seconds, fail_if
+from headgate.errors import check_count, check_seconds, fail_if
 
 _DURATIONS = ("initial_backoff", "maximum_backoff", "entry_lifetime")
 
@@ -51,8 +51,7 @@ class Policy:
     @classmethod
     def check(cls, policy: object) -> None:
         """Raise `ConfigurationError` for what is not a policy, such as the name of one."""
-        if not isinstance(policy, cls):
-            raise ConfigurationError(f"policy must be a Policy, such as Policy.chromium(), got {policy!r:.80}")
+        fail_if(not isinstance(policy, cls), f"policy must be a Policy, such as Policy.chromium(), got {policy!r:.80}")
 
     def __post_init__(self) -> None:
         # A policy must be hashable and must not change; a set literal is mutable.

@@ -90,8 +90,7 @@ class _File:
         if left <= 0:
             return memoryview(b"")
         parts = []
-        if self._is_closed:
-            raise ConfigurationError(CLOSED)
+        fail_if(self._is_closed, CLOSED)
         with self._position:
             try:
                 self._file.seek(offset)

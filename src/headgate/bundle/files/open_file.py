@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 CLOSED: Final = "the bundle is closed; open it again to read from it"
 CHANGED: Final = "the file has been written to since it was opened"
@@ -64,8 +64,7 @@ class OpenFile:
 
     def read_exactly(self, offset: int, length: int) -> bytes:
         """Read these bytes; raises `OSError` when the file has changed, or ends before."""
-        if self.raw.closed:
-            raise ConfigurationError(CLOSED)
+        fail_if(self.raw.closed, CLOSED)
         data, handle = b"", self.raw.fileno()
         while len(data) < length and (more := os.pread(handle, length - len(data), offset + len(data))):
             data += more

@@ -139,9 +139,10 @@ class BundleWriter:
         try:
             entries = encode_headers(status, headers)
             kept = prepare_payload(payload, self._shared_spool)
-            if payload_length(kept) and CONTENT_TYPE not in entries:
-                # 3.4 step 9. For an empty payload `remarks` has a warning.
-                raise ConfigurationError("there is a payload and no Content-Type header")
+            # 3.4 step 9. For an empty payload `remarks` has a warning.
+            fail_if(
+                payload_length(kept) and CONTENT_TYPE not in entries, "there is a payload and no Content-Type header"
+            )
             written = join_header_map(entries)
             self._place(stored, variants, variant_key)
         except ConfigurationError as error:
@@ -230,6 +231,7 @@ def _check_form(version: Version, primary_url: str | None, manifest_url: str | N
     fail_if(
         primary_url is None and version != "b2", f"a {version} bundle needs a primary URL; set primary_url, or write b2"
     )
-    if manifest_url is None and version != "b2":
-        # 3.3 step 24: without "manifest" the metadata is a format error.
-        raise ConfigurationError(f"a {version} bundle needs a manifest; set manifest_url, or write b2")
+    # 3.3 step 24: without "manifest" the metadata is a format error.
+    fail_if(
+        manifest_url is None and version != "b2", f"a {version} bundle needs a manifest; set manifest_url, or write b2"
+    )

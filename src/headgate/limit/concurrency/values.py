@@ -6,7 +6,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 Priority = Literal["people", "verified", "automated", "prefetch"]
 """A priority class of requests: those of people, of verified agents, of other agents, and prefetches."""
@@ -56,14 +56,16 @@ class ConcurrencySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for name, low in (("queue", 0), ("ceiling", 1), ("max", 1)):
             value = getattr(self, name)
-            if value != "learned" and not low <= value <= _MAX:
-                raise ConfigurationError(f"concurrency: {name} must be from {low} to {_MAX}, got {value!r}")
-        needs_latency = self.max == "learned" and self.mode != "off"
-        if not 0.0 <= self.healthy_latency < math.inf or (needs_latency and not self.healthy_latency):
-            raise ConfigurationError(
-                "concurrency: healthy_latency must be the seconds of a healthy response, such as 0.2; "
-                f"a learned limit needs it; got {self.healthy_latency!r}"
+            fail_if(
+                value != "learned" and not low <= value <= _MAX,
+                f"concurrency: {name} must be from {low} to {_MAX}, got {value!r}",
             )
+        needs_latency = self.max == "learned" and self.mode != "off"
+        fail_if(
+            not 0.0 <= self.healthy_latency < math.inf or (needs_latency and not self.healthy_latency),
+            "concurrency: healthy_latency must be the seconds of a healthy response, such as 0.2; "
+            f"a learned limit needs it; got {self.healthy_latency!r}",
+        )
 
 
 class Waiting:

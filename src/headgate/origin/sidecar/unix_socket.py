@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.config.section import check_socket_path
-from headgate.errors import ConfigurationError, explaining, naming
+from headgate.errors import ConfigurationError, explaining, fail_if, naming
 
 _BACKLOG: Final = 1_024
 _NO_ACCESS: Final = 0o777
@@ -78,8 +78,7 @@ def _remove_stale(path: str) -> None:
         found = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
-        raise ConfigurationError(f"{path!r} exists and is not a socket; remove it, or name another path")
+    fail_if(not stat.S_ISSOCK(found.st_mode), f"{path!r} exists and is not a socket; remove it, or name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(0.0)
         number = probe.connect_ex(path)
