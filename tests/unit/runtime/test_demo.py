@@ -1,6 +1,7 @@
 """The parts of the demonstration: its figures, its origin and its clients."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -31,50 +32,40 @@ def test_the_figures_of_a_phase_are_rates_and_lost_requests_count_as_the_deadlin
     assert (none.people_served, none.people_p99_ms) == (1.0, 0)
 
 
-CLIENTS = []
+@asynccontextmanager
+async def origin(**options):
+    """Run an origin; give the function that makes a person."""
+    clients = []
+
+    def client():
+        clients.append(Client("people", len(clients), address))
+        return clients[-1]
+
+    running = DemoOrigin(**options)
+    try:
+        address = Address.parse((await running.start()).removeprefix("http://"))
+        yield client
+    finally:
+        for one in clients:
+            one.close()
+        await running.close()
 
 
-def client(number, address):
-    """Give a person whose connections are closed at the end of `with_origin`."""
-    CLIENTS.append(Client("people", number, address))
-    return CLIENTS[-1]
-
-
-def with_origin(scenario, **options):
-    """Run a scenario with an origin and its address."""
-
-    async def main():
-        origin = DemoOrigin(**options)
-        try:
-            url = await origin.start()
-            async with asyncio.timeout(20):
-                return await scenario(origin, Address.parse(url.removeprefix("http://")))
-        finally:
-            while CLIENTS:
-                CLIENTS.pop().close()
-            await origin.close()
-
-    return asyncio.run(main())
-
-
-def test_workers_serve_requests_in_their_order_also_those_of_clients_that_have_left():
-    async def scenario(_origin, address):
-        clock = asyncio.get_running_loop().time
-        clients = [client(number, address) for number in range(4)]
+async def test_workers_serve_requests_in_their_order_also_those_of_clients_that_have_left():
+    clock = asyncio.get_running_loop().time
+    # Two workers, four requests of 0.2 s: the one whose client has left takes a worker as long.
+    async with origin(workers=2, service_time=0.2) as client:
         began = clock()
-        left = asyncio.create_task(clients[0].get("/"))
+        left = asyncio.create_task(client().get("/"))
         await asyncio.sleep(0.05)
         left.cancel()
-        await asyncio.gather(*(one.get("/") for one in clients[1:]))
-        return clock() - began
-
-    # Two workers, four requests of 0.2 s: the one whose client has left takes a worker as long.
-    assert with_origin(scenario, workers=2, service_time=0.2) >= 0.4
+        await asyncio.gather(*(client().get("/") for _ in range(3)))
+        assert clock() - began >= 0.4
 
 
-def test_a_client_keeps_its_connection_and_drops_one_that_was_given_up():
-    async def scenario(_origin, address):
-        person = client(0, address)
+async def test_a_client_keeps_its_connection_and_drops_one_that_was_given_up():
+    async with origin(workers=1, service_time=0.1) as client:
+        person = client()
         assert await person.visit(tally(0, 0))
         kept = person._idle[0]
         await person.get("/again")
@@ -85,11 +76,9 @@ def test_a_client_keeps_its_connection_and_drops_one_that_was_given_up():
         assert person._idle == []
         assert (await person.get("/"))[0] == 200
 
-    with_origin(scenario, workers=1, service_time=0.1)
 
-
-def test_an_agent_fetches_advice_before_its_first_request_and_obeys_retry_after():
-    asked, writers = [], []
+async def test_an_agent_fetches_advice_before_its_first_request_and_obeys_retry_after():
+    asked, writers, count = [], [], tally(0, 0)
 
     async def answer(reader, writer):
         writers.append(writer)
@@ -99,20 +88,16 @@ def test_an_agent_fetches_advice_before_its_first_request_and_obeys_retry_after(
             status = "404 Not Found" if b"advice" in head else "503 Service Unavailable\r\nRetry-After: 60"
             writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
 
-    async def main():
-        count = tally(0, 0)
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            agent = Agent("agents", 0, Address(*server.sockets[0].getsockname()), min_freshness=1.0)
-            assert not await agent.visit(count)
-            with pytest.raises(RetryLater):
-                await agent.visit(count)
-            agent.close()
-            for writer in writers:
-                writer.transport.abort()
-            await asyncio.sleep(0.05)
-        return count.sent
-
-    assert asyncio.run(main()) == 1
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        agent = Agent("agents", 0, Address(*server.sockets[0].getsockname()), min_freshness=1.0)
+        assert not await agent.visit(count)
+        with pytest.raises(RetryLater):
+            await agent.visit(count)
+        agent.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.05)
+    assert count.sent == 1
     assert asked == [b"/.well-known/traffic-advice", b"/news"]
 
 

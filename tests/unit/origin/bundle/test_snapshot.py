@@ -312,36 +312,30 @@ def replaced(bundle):
     return reloading
 
 
-def test_cancelled_wait_does_not_cancel_the_load(replaced, opening):
-    async def cancel_one():
-        first = replaced.snapshot
-        waiting = asyncio.create_task(replaced.renew(at_once=True))
-        await opening.begins()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert replaced.snapshot is first
-        opening.release.set()
-        await replaced.renew(at_once=True)
-        assert replaced.snapshot is not first
-
-    asyncio.run(cancel_one())
+async def test_cancelled_wait_does_not_cancel_the_load(replaced, opening):
+    first = replaced.snapshot
+    waiting = asyncio.create_task(replaced.renew(at_once=True))
+    await opening.begins()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert replaced.snapshot is first
+    opening.release.set()
+    await replaced.renew(at_once=True)
+    assert replaced.snapshot is not first
     assert opening.begun == 1
 
 
-def test_check_does_not_wait_and_loads_once(replaced, opening):
-    async def look():
-        first = replaced.snapshot
-        for _ in range(10):
-            replaced.check(at_once=True)
-            await asyncio.sleep(0)
-        await opening.begins()
-        assert replaced.snapshot is first
-        opening.release.set()
-        await replaced.renew()
-        assert replaced.snapshot is not first
-
-    asyncio.run(look())
+async def test_check_does_not_wait_and_loads_once(replaced, opening):
+    first = replaced.snapshot
+    for _ in range(10):
+        replaced.check(at_once=True)
+        await asyncio.sleep(0)
+    await opening.begins()
+    assert replaced.snapshot is first
+    opening.release.set()
+    await replaced.renew()
+    assert replaced.snapshot is not first
     assert opening.begun == 1
 
 

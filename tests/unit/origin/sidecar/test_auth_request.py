@@ -88,32 +88,15 @@ async def started(plane):
         await plane.close()
 
 
-async def until(condition):
-    """Wait until a condition is true; the test limits the time."""
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-
-
-def run(check, plane):
-    """Run a check with a started plane."""
-
-    async def main():
-        async with started(plane), asyncio.timeout(10):
-            return await check(plane)
-
-    return asyncio.run(main())
-
-
 def asked(plane, *heads):
     """Return the answers to some heads on one connection."""
 
-    async def check(plane):
-        connection = await plane.connect()
-        return [await plane.ask(data, connection) for data in heads]
+    async def main():
+        async with started(plane):
+            connection = await plane.connect()
+            return [await plane.ask(data, connection) for data in heads]
 
-    return run(check, plane)
+    return asyncio.run(main())
 
 
 def fields_of(answer):
@@ -221,10 +204,9 @@ def test_malformed_requests_are_counted_and_nginx_accepts_them(tmp_path, data):
     assert len(plane.verdicts) == 1
 
 
-def test_delayed_request_is_redirected_and_accepted_at_its_release(tmp_path):
+async def test_delayed_request_is_redirected_and_accepted_at_its_release(tmp_path):
     plane = Plane(tmp_path)
-
-    async def check(plane):
+    async with started(plane):
         plane.hold(0.2)
         release = plane.gatekeeper.held("api", b"192.0.2.1", now=time.time())
         answer = await plane.ask()
@@ -237,8 +219,6 @@ def test_delayed_request_is_redirected_and_accepted_at_its_release(tmp_path):
         assert time.time() >= release
         assert plane.plane.details()["delayed"] == 0
         assert await plane.ask(delay) == ACCEPTED  # nginx asks late
-
-    run(check, plane)
     assert [verdict.status.value for verdict in plane.verdicts] == ["DELAYED"]
 
 
@@ -247,35 +227,29 @@ def test_longest_delay_is_limited(tmp_path):
         Plane(tmp_path, max_delay=40.5)
 
 
-def test_close_accepts_delayed_requests_and_removes_the_socket(tmp_path):
+async def test_close_accepts_delayed_requests_and_removes_the_socket(tmp_path):
     plane = Plane(tmp_path)
-
-    async def check():
-        await plane.plane.start()
-        assert plane.plane.unready() == ""
-        plane.hold(0.9)
-        uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
-        delayed = asyncio.create_task(plane.ask(head(target=uri)))
-        await asyncio.sleep(0.05)
-        await plane.plane.close()
-        assert await delayed == ACCEPTED
-        assert plane.gatekeeper.delayed == 0
-        await plane.close()
-
-    asyncio.run(check())
+    await plane.plane.start()
+    assert plane.plane.unready() == ""
+    plane.hold(0.9)
+    uri = fields_of(await plane.ask())[b"X-Accel-Redirect"]
+    delayed = asyncio.create_task(plane.ask(head(target=uri)))
+    await asyncio.sleep(0.05)
+    await plane.plane.close()
+    assert await delayed == ACCEPTED
+    assert plane.gatekeeper.delayed == 0
+    await plane.close()
     assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize("data", [head() * 2, head() + b"x"])
-def test_a_connection_with_bytes_after_the_head_is_closed(tmp_path, data):
-    async def check(plane):
+async def test_a_connection_with_bytes_after_the_head_is_closed(tmp_path, data):
+    async with started(Plane(tmp_path)) as plane:
         reader, writer = await plane.connect()
         writer.write(data)
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
         assert await plane.ask() == ACCEPTED
-
-    run(check, Plane(tmp_path))
 
 
 @pytest.mark.parametrize("size", [MAX_HEAD_SIZE - 200, MAX_HEAD_SIZE, MAX_HEAD_SIZE + 1, MAX_HEAD_SIZE * 3])
@@ -291,41 +265,26 @@ def test_a_head_that_is_too_large_is_answered_by_its_address(tmp_path, size, tai
     assert [verdict.identifier for verdict in plane.verdicts] == [expected, b"=two"]
 
 
-def test_an_end_that_is_none_where_a_large_head_is_cut_is_not_answered(tmp_path):
+async def test_an_end_that_is_none_where_a_large_head_is_cut_is_not_answered(tmp_path):
     """Otherwise the client would write the next head itself."""
     plane = Plane(tmp_path)
     forged = head(b"192.0.2.9")
     start = head(b"192.0.2.1")[:-2] + b"A: "
     filler = b"a" * (MAX_HEAD_SIZE - len(start) - 3) + b"\r\nB: " + b"b" * 100_000 + b"\n"
-
-    async def check(plane):
+    async with started(plane):
         reader, writer = await plane.connect()
         for piece in (start + filler, b"\r\n" * 0 + forged.replace(END, b"\r\nC: ") + END):
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.02)
         assert await reader.readuntil(END) == ACCEPTED
-
-    run(check, plane)
     assert [verdict.identifier for verdict in plane.verdicts] == [b"192.0.2.1"]
 
 
-PIECES = st.sampled_from(
-    [
-        b"GET ",
-        *TARGETS,
-        b"?identify=",
-        b" HTTP/1.1",
-        b"\r\n",
-        b"\n",
-        END,
-        b"X-Headgate-Address: 192.0.2.1\r\n",
-        b"Accept: application/json;q=\r\n",
-        b"x: 1\r\n",
-        b"%ff%00",
-        b"\xff\x00",
-    ]
-)
+PIECES = st.sampled_from([
+    b"GET ", *TARGETS, b"?identify=", b" HTTP/1.1", b"\r\n", b"\n", END, b"X-Headgate-Address: 192.0.2.1\r\n",
+    b"Accept: application/json;q=\r\n", b"x: 1\r\n", b"%ff%00", b"\xff\x00",
+])  # fmt: skip
 ANYTHING = st.lists(st.one_of(PIECES, st.binary(max_size=20)), max_size=12).map(b"".join)
 HEADS = st.builds(lambda target, more: head(b"192.0.2.1", more, target=target), st.sampled_from(TARGETS), ANYTHING)
 
