@@ -209,7 +209,7 @@ def identity(content: bytes) -> None:
     elif (url := agent_url("https://a.example")) is not None:
         with suppress(InvalidDirectory):
             directory = parse_directory(url, [("content-type", MEDIA_TYPE), *fields[1:]], body, now=NOW)
-            assert 0 < directory.fresh_for <= 1e9
+            assert NOW < directory.fresh_until <= NOW + 1e9
 
 
 FIELDS = ("signature-agent", "signature-input", "signature")

@@ -570,7 +570,9 @@ class WebBotAuthSection(ConfigSection, frozen=True):
     """Hosts at which clients reach this site, with their ports unless 443. A signature for another host is not
     accepted, so that no other site can use the signatures that it receives here. Needed to verify any."""
     single_use: bool = False
-    """Accept a signature once, by its nonce, which it then needs; each process remembers the last 16,384."""
+    """Accept a signature once, by its nonce, which it then needs. Each process remembers nonces until their
+    signatures expire, at most 262,144, and as many more of agents that domains name; further requests are
+    anonymous."""
     allow_addresses: tuple[Annotated[str, Format("CIDR")], ...] = ()
     """Fetch the keys of agents also from this address or CIDR, although it is not globally reachable."""
     ca: File = ""

@@ -6,7 +6,7 @@ are optional where the directory is fetched from its own URL. A key whose signat
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -36,6 +36,9 @@ MIN_FRESHNESS: Final = 60.0
 MAX_FRESHNESS: Final = 86_400.0
 """Seconds after which a directory is fetched again, whatever its response says."""
 
+STALE_FOR: Final = 86_400.0
+"""Seconds for which keys are used after their directory should have been fetched again."""
+
 DEFAULT_FRESHNESS: Final = 3_600.0
 """Seconds for which a directory is fresh if its response does not say."""
 
@@ -58,13 +61,14 @@ class KeyDirectory(msgspec.Struct, frozen=True):
 
     keys: dict[str, PublicKey]
     """The keys by their id."""
-    fresh_for: float
-    """Seconds after which it should be fetched again."""
+    fresh_until: float
+    """The instant from which it should be fetched again."""
 
     def key(self, key_id: str, *, now: float) -> PublicKey | None:
-        """Return a key that is valid now."""
+        """Return a key that is valid now, at most `STALE_FOR` after the directory should have been fetched again."""
         key = self.keys.get(key_id)
-        return key if key is not None and key.not_before <= now < key.expires else None
+        is_valid = key is not None and key.not_before <= now < min(key.expires, self.fresh_until + STALE_FOR)
+        return key if is_valid else None
 
 
 def parse_directory(agent: AgentUrl, fields: Pairs, body: bytes, *, now: float) -> KeyDirectory:
@@ -88,7 +92,7 @@ def parse_directory(agent: AgentUrl, fields: Pairs, body: bytes, *, now: float) 
         keys.pop(key_id, None)
     given = freshness(fields, now=now)
     lifetime = DEFAULT_FRESHNESS if given.lifetime is None else given.lifetime - given.age
-    return KeyDirectory(keys, min(max(lifetime, MIN_FRESHNESS), MAX_FRESHNESS))
+    return KeyDirectory(keys, now + min(max(lifetime, MIN_FRESHNESS), MAX_FRESHNESS))
 
 
 def write_directory(keys: Iterable[PublicKey]) -> bytes:
@@ -131,12 +135,13 @@ def _key(member: object, agent: AgentUrl) -> PublicKey | None:
     return key if given == key.key_id or not agent.is_well_known else None
 
 
-def _with_wrong_proof(agent: AgentUrl, fields: Pairs, body: bytes, keys: dict[str, PublicKey], now: float) -> list[str]:
-    """Return the ids of keys for which the directory has a signature that is wrong."""
+def _with_wrong_proof(
+    agent: AgentUrl, fields: Pairs, body: bytes, keys: dict[str, PublicKey], now: float
+) -> Iterator[str]:
+    """Yield the ids of keys for which the directory has a signature that is wrong."""
     lower = tuple((name.lower(), value) for name, value in fields)
     message = SignedMessage("", agent.fetch.partition("://")[2].partition("/")[0], "", lower)
     signatures = parse_dictionary(message.lines("signature"))
-    wrong = []
     for label, item in parse_dictionary(message.lines("signature-input")).items():
         key, expires = keys.get(str(item[1].get("keyid"))), item[1].get("expires")
         is_fresh = not isinstance(expires, int) or now < expires
@@ -146,8 +151,7 @@ def _with_wrong_proof(agent: AgentUrl, fields: Pairs, body: bytes, keys: dict[st
         # "A verifier MUST reject a directory response signature whose created is in the future".
         is_proof = isinstance(created, int) and created <= now and _covers(message, item[0], body)
         if not is_proof or not _is_signed_by(key, message, item, signatures[label][0]):
-            wrong.append(key.key_id)
-    return wrong
+            yield key.key_id
 
 
 def _covers(message: SignedMessage, components: object, body: bytes) -> bool:

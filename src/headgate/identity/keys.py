@@ -31,8 +31,6 @@ def thumbprint(public: bytes) -> str:
 class PublicKey:
     """A key that verifies; `not_before` and `expires` bound its use, in seconds since 1970."""
 
-    __slots__ = ("_key", "expires", "key_id", "not_before", "raw")
-
     def __init__(self, raw: bytes, *, not_before: float = 0.0, expires: float = inf) -> None:
         self._key = Ed25519PublicKey.from_public_bytes(raw)
         self.raw = raw
@@ -62,8 +60,6 @@ class PublicKey:
 
 class SigningKey:
     """A private key, with the public key that belongs to it; the arguments are those of `PublicKey`."""
-
-    __slots__ = ("_key", "_raw", "public")
 
     def __init__(self, raw: bytes, **validity: float) -> None:
         self._raw = raw

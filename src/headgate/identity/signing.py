@@ -85,8 +85,9 @@ def accept_signature() -> str:
 
 def asks_for_signature(lines: Iterable[str]) -> bool:
     """Return whether a response's Accept-Signature asks for a signature that `RequestSigner` makes."""
-    for wanted, parameters in parse_dictionary(lines).values():
-        is_made = isinstance(wanted, list) and all(value in {"@authority", "signature-agent"} for value, _ in wanted)
-        if is_made and parameters.get("tag", TAG) == TAG:
-            return True
-    return False
+    return any(
+        isinstance(wanted, list)
+        and all(value in {"@authority", "signature-agent"} for value, _ in wanted)
+        and parameters.get("tag", TAG) == TAG
+        for wanted, parameters in parse_dictionary(lines).values()
+    )

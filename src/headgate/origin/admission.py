@@ -73,12 +73,13 @@ class Admission(Generic[R]):
     ) -> None:
         if isinstance(identify, str):
             identify = identify_by(identify, client_address())
-        if agents is not None:
-            adapter = replace(adapter, info=_with_agent(adapter.info, agents, identify))
         self.limit = make_limit(concurrency)
         """The concurrency limit; None if there is none to enforce or monitor."""
         self.gatekeeper = gatekeeper
         checked = check_domain(domain, gatekeeper, needed=concurrency is None)
+        if agents is not None:
+            adapter = replace(adapter, info=_with_agent(adapter.info, agents, identify))
+            agents.named |= checked.agents() if isinstance(checked, Routes) else frozenset()
         self.rejections = check_rejections(rejections, gatekeeper)
         """Writes the answers to requests that a rule rejects."""
         self.refusals = Refusals(status=self.rejections.status)
@@ -199,9 +200,14 @@ def make_identifier_of(
 ) -> Callable[[R], bytes | None]:
     """Return the function from a request to its identifier, or None if it has none."""
     if isinstance(identify, Header):
-        return _by_header(identify, adapter)
+        of, field = identify.of, adapter.field(identify.name)
+        otherwise = make_identifier_of(identify.fallback, adapter)
+        return lambda request: of(field(request)) or otherwise(request)
     if hasattr(identify, "per_connection"):
-        return _by_info(cast("Identify", identify), adapter)
+        per_connection, of_info = identify.per_connection, cast("Identify", identify)
+        peer, info = adapter.peer, adapter.info
+        # Most identifiers follow from the connection alone; then the request is not read.
+        return lambda request: per_connection(peer(request)) or of_info(info(request))
     fail_if(not callable(identify), f"identify must be a text, an Identify or a callable, got {identify!r:.80}")
     of_request = identify
 
@@ -212,26 +218,6 @@ def make_identifier_of(
         return None if identifier is None else short_identifier(identifier)
 
     return by_callable
-
-
-def _by_header(identify: Header, adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
-    of, field = identify.of, adapter.field(identify.name)
-    otherwise = make_identifier_of(identify.fallback, adapter)
-
-    def by_header(request: R) -> bytes | None:
-        return of(field(request)) or otherwise(request)
-
-    return by_header
-
-
-def _by_info(identify: Identify, adapter: RequestAdapter[R]) -> Callable[[R], bytes | None]:
-    per_connection, peer, info = identify.per_connection, adapter.peer, adapter.info
-
-    def by_info(request: R) -> bytes | None:
-        # Most identifiers follow from the connection alone; then the request is not read.
-        return per_connection(peer(request)) or identify(info(request))
-
-    return by_info
 
 
 def make_limit(concurrency: ConcurrencyLimit | ConcurrencySettings | None) -> ConcurrencyLimit | None:

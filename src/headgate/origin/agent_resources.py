@@ -22,8 +22,6 @@ from headgate.origin.response import Response
 MAX_AGE: Final = 3_600.0
 """Seconds for which a response is fresh, and until a directory is signed again."""
 
-_SAFE: Final = frozenset({b"GET", b"HEAD"})
-
 
 class AgentResources:
     """Answers requests for the directory and the cards: called with a request, returns a response or None.
@@ -44,22 +42,19 @@ class AgentResources:
                     self._keys += read_signing_keys(content)
         self._body = write_directory(key.public for key in self._keys)
         self._unsigned = _response([("Content-Type", MEDIA_TYPE)], self._body)
-        self._authorities = frozenset(map(normal_authority, authorities))
-        self._signed: dict[str, tuple[float, Response]] = {}
+        self._signed = dict.fromkeys(map(normal_authority, authorities), (-inf, self._unsigned))
         self._clock = clock
 
     def __call__(self, request: RequestHead) -> Response | None:
         """Answer a request; None for another path."""
-        if request.method not in _SAFE or not request.target.startswith(b"/.well-known/"):
+        if request.method not in {b"GET", b"HEAD"} or not request.target.startswith(b"/.well-known/"):
             return None
-        if request.path == PATH.encode() and self._keys:
-            return self._directory(normal_authority(request.host.decode("latin-1")), self._clock())
-        return self._cards.get(request.path)
-
-    def _directory(self, authority: str, now: float) -> Response:
-        if authority not in self._authorities:
+        if request.path != PATH.encode() or not self._keys:
+            return self._cards.get(request.path)
+        authority, now = normal_authority(request.host.decode("latin-1")), self._clock()
+        if authority not in self._signed:
             return self._unsigned
-        signed_at, response = self._signed.get(authority, (-inf, self._unsigned))
+        signed_at, response = self._signed[authority]
         if not 0 <= now - signed_at < MAX_AGE:
             response = _response(sign_directory(self._body, self._keys, authority, now=now), self._body)
             self._signed[authority] = now, response

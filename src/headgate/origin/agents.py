@@ -12,8 +12,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
@@ -30,9 +32,7 @@ from headgate.identity import AgentUrl, Claim, KeyDirectory, SignedMessage, pars
 from headgate.identity.directory import MAX_FRESHNESS, MEDIA_TYPE, MIN_FRESHNESS, InvalidDirectory
 from headgate.identity.message import normal_authority
 from headgate.origin.request_info import RequestInfo
-
-STALE_FOR: Final = 86_400.0
-"""Seconds for which keys are used after their directory should have been fetched again."""
+from headgate.release import ASAP
 
 MAX_DIRECTORIES: Final = 1_000
 MAX_CACHED: Final = 4_096
@@ -42,7 +42,11 @@ MAX_CACHED_SIZE: Final = 2_048
 MAX_FETCHES: Final = 5
 """Directories that are fetched at once, one less of new ones: those that never answer keep no known one waiting."""
 MAX_CLIENTS: Final = 16_384
+MAX_NONCES: Final = 262_144
+"""Nonces that are remembered, with `single_use`, and as many more of agents that routes name."""
 
+_EXPIRED_AT_ONCE: Final = 64
+_UNKNOWN: Final = KeyDirectory({}, ASAP)
 _LOG_INTERVAL: Final = 10.0
 """Seconds between two lines about directories that cannot be fetched."""
 _FIELDS: Final = frozenset({b"signature", b"signature-input", b"signature-agent"})
@@ -75,11 +79,6 @@ class _Budget:
         self._levels[client] = level + 1, since
 
 
-class _Held(msgspec.Struct):
-    directory: KeyDirectory
-    fresh_until: float
-
-
 class AgentVerifier:
     """Finds the verified agent of a request.
 
@@ -103,10 +102,14 @@ class AgentVerifier:
         self._fetch_keys = fetch_keys or directory_fetcher()
         self._clock, self._log, self._log_at = clock, log, 0.0
         self._single_use = single_use
-        self._directories: OrderedDict[str, _Held] = OrderedDict()
+        self.named: frozenset[str] = frozenset()
+        """URLs of the keys of agents that routes name: requests of others do not delay their fetches or evict them."""
+        self._directories: OrderedDict[str, KeyDirectory] = OrderedDict()
         self._verified: OrderedDict[SignatureKey, Claim] = OrderedDict()
-        self._nonces: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._cache = WellKnownCache(_Directories(), most_origins=MAX_DIRECTORIES)
+        self._nonces: set[int] = set()
+        self._nonces_by_expiry: list[tuple[float, int]] = []
+        # Of agents that routes name, and of others.
+        self._caches = {each: WellKnownCache(_Directories(), most_origins=MAX_DIRECTORIES) for each in (True, False)}
         self._verifications = _Budget(20, 1)
         self._fetches, self._all_fetches = _Budget(5, 0.1), _Budget(20, 2)
         self._running = 0
@@ -115,7 +118,11 @@ class AgentVerifier:
     def cached(self, key: SignatureKey, *, now: float) -> str:
         """Return the agent of a request whose signature was verified; `key` has its host and the lines that sign it."""
         known = self._verified.get(key)
-        return known.agent.identifier if known is not None and now < known.expires else ""
+        if known is None or now >= known.expires:
+            return ""
+        with suppress(KeyError):  # evicted
+            self._directories.move_to_end(known.agent.fetch)
+        return known.agent.identifier
 
     def agent_of(
         self, info: RequestInfo, client: Callable[[RequestInfo], bytes], *, now: float, key: SignatureKey = ()
@@ -138,51 +145,59 @@ class AgentVerifier:
             return ""
         message = _message(info)
         for claim in read_claims(message, now=now):
-            held = self._directories.get(claim.agent.fetch)
-            known = None if held is None or now >= held.fresh_until + STALE_FOR else held.directory
-            public = None if known is None else known.key(claim.key_id, now=now)
-            if held is None or public is None or now >= held.fresh_until:
+            held = self._directories.get(claim.agent.fetch, _UNKNOWN)
+            public = held.key(claim.key_id, now=now)
+            if public is None or now >= held.fresh_until:
                 self._want(claim.agent, client, now)
-            if held is not None and public is not None and claim.is_signed_by(public) and self._is_first_use(claim):
+            if public is not None and claim.is_signed_by(public) and self._is_first_use(claim, now):
                 self._verifications.refund(client)
                 self._directories.move_to_end(claim.agent.fetch)
                 if not self._single_use and not claim.is_narrow and sum(map(len, key)) <= MAX_CACHED_SIZE:
                     # Then its directory is asked for again, and the key may be expired or gone.
                     until = min(claim.expires, public.expires, max(held.fresh_until, now + MIN_FRESHNESS))
                     self._verified[key] = msgspec.structs.replace(claim, expires=until)
-                    _keep(self._verified, MAX_CACHED)
+                    if len(self._verified) > MAX_CACHED:
+                        self._verified.popitem(last=False)
                 return claim.agent.identifier
         return ""
 
-    def _is_first_use(self, claim: Claim) -> bool:
-        """Return whether a signature may be used; with `single_use` only once."""
+    def _is_first_use(self, claim: Claim, now: float) -> bool:
+        """Return whether a signature may be used; with `single_use` only once, if its nonce can be remembered."""
         if not self._single_use:
             return True
-        use = claim.key_id, claim.nonce
-        is_first = bool(claim.nonce) and use not in self._nonces
-        self._nonces[use] = claim.expires
-        _keep(self._nonces, MAX_CLIENTS)
-        return is_first
+        for _ in range(_EXPIRED_AT_ONCE):
+            if self._nonces_by_expiry and self._nonces_by_expiry[0][0] <= now:
+                self._nonces.remove(heappop(self._nonces_by_expiry)[1])
+        nonce = hash((claim.agent.identifier, claim.key_id, claim.nonce))
+        # None is forgotten for another: then it could be used again.
+        most = 2 * MAX_NONCES if claim.agent.fetch in self.named else MAX_NONCES
+        if not claim.nonce or nonce in self._nonces or len(self._nonces) >= most:
+            return False
+        self._nonces.add(nonce)
+        heappush(self._nonces_by_expiry, (claim.expires, nonce))
+        return True
 
     def _want(self, agent: AgentUrl, client: bytes, now: float) -> None:
         """Start to fetch the keys of an agent, unless that is due later, or too many are fetched."""
-        answer = self._cache.ask(agent.fetch, now=now)
+        is_named, is_known = agent.fetch in self.named, agent.fetch in self._directories
+        cache = self._caches[is_named]
+        answer = cache.ask(agent.fetch, now=now)
         if not isinstance(answer, Fetch):
             return
-        # What is fetched again is bounded by the number of directories.
-        is_known = agent.fetch in self._directories
-        may_fetch = self._running < MAX_FETCHES - (not is_known) and (is_known or self._fetches.take(client, now))
-        if not may_fetch or not (is_known or self._all_fetches.take(b"", now)):
-            self._cache.abandoned(answer, retry_at=now + 1)
-            return
-        try:
-            threading.Thread(target=self._fetch, args=(answer, agent), name="headgate-keys", daemon=True).start()
-        except RuntimeError:  # the limit of threads is reached
-            self._cache.abandoned(answer, retry_at=now + 1)
-        else:
-            self._running += 1
+        may_fetch = is_named or self._running < MAX_FETCHES - (not is_known)
+        # What is named or fetched again is bounded by its number.
+        if may_fetch and not is_named and not is_known:
+            may_fetch = self._fetches.take(client, now) and self._all_fetches.take(b"", now)
+        with suppress(RuntimeError):  # the limit of threads is reached
+            if may_fetch:
+                threading.Thread(
+                    target=self._fetch, args=(cache, answer, agent), name="headgate-keys", daemon=True
+                ).start()
+                self._running += 1
+                return
+        cache.abandoned(answer, retry_at=now + 1)
 
-    def _fetch(self, fetch: Fetch, agent: AgentUrl) -> None:
+    def _fetch(self, cache: WellKnownCache, fetch: Fetch, agent: AgentUrl) -> None:
         try:
             response = self._fetch_keys(fetch.request)
         except (FetchError, RuntimeError) as error:  # also without a second thread
@@ -197,21 +212,20 @@ class AgentVerifier:
             self._running -= 1
             # Without validators: a directory is small, and each key that was removed must be seen.
             kept = [("retry-after", line) for line in lines_of(response.fields, "retry-after")]
-            self._cache.received(fetch, response._replace(fields=kept), now=now)
-            if found is None and now >= self._log_at:
+            cache.received(fetch, response._replace(fields=kept), now=now)
+            if found is None and (now >= self._log_at or agent.fetch in self.named):
                 self._log_at = now + _LOG_INTERVAL
                 self._log(f"warning: no keys from {agent.fetch}: {why}; requests of this agent stay anonymous")
             if found is not None:
-                self._directories[agent.fetch] = _Held(found, now + found.fresh_for)
-                _keep(self._directories, MAX_DIRECTORIES)
-                for key, claim in list(self._verified.items()):
-                    if claim.agent.fetch == agent.fetch and found.key(claim.key_id, now=now) is None:
-                        del self._verified[key]
-
-
-def _keep(entries: OrderedDict[Any, Any], most: int) -> None:
-    while len(entries) > most:
-        entries.popitem(last=False)
+                self._directories[agent.fetch] = found
+                others = [url for url in list(self._directories) if url not in self.named]
+                for url in others[:-MAX_DIRECTORIES]:
+                    del self._directories[url]
+                self._verified = OrderedDict(
+                    (key, claim)
+                    for key, claim in self._verified.items()
+                    if claim.agent.fetch != agent.fetch or found.key(claim.key_id, now=now) is not None
+                )
 
 
 def _message(info: RequestInfo) -> SignedMessage:

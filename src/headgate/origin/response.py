@@ -202,8 +202,8 @@ class Rejections:
         members: dict[str, Any] = {"type": QUOTA_EXCEEDED if domain.rules else "about:blank"}
         if domain.rules:
             members["violated-policies"] = [to_text(name)]
-        title = "Too many requests"
-        response = document(self.status, (title, detail), members, form=form, page=self._page, seconds=seconds)
+        text = "Too many requests", detail
+        response = document(self.status, text, members, form=form, page=self._page, seconds=seconds)
         if seconds is not None:
             response.fields.append((b"retry-after", b"%d" % seconds))
         if domain.rules:
@@ -320,9 +320,8 @@ class Refusals:
         detail = f"The server is handling as many requests as it can; try again in {seconds} s."
         if form == "html":
             detail = f"This site is handling as many requests as it can. Try again {_for_people(seconds)}."
-        members = {"type": REDUCED_CAPACITY}
-        title = "Server is busy"
-        response = document(self._status, (title, detail), members, form=form, page=self._page, seconds=seconds)
+        text, members = ("Server is busy", detail), {"type": REDUCED_CAPACITY}
+        response = document(self._status, text, members, form=form, page=self._page, seconds=seconds)
         response.fields.append((b"retry-after", b"%d" % seconds))
         response.fields.append((b"ratelimit", ratelimit(_LIMIT, seconds)))
         if link:

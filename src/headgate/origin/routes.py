@@ -49,8 +49,7 @@ class Route(Conditions, frozen=True):
     @property
     def is_plain(self) -> bool:
         """Whether it matches every request, which counts once and as in other domains."""
-        is_special = self.identify or self.also or self.cost != 1
-        return self.is_empty and self.unless.is_empty and not is_special
+        return self.is_empty and self.unless.is_empty and not (self.identify or self.also or self.cost != 1)
 
 
 class _Seen:
@@ -121,14 +120,20 @@ class Routes:
         for route in listed:
             own, *others = [(name, methods.get(name)) for name in (route.domain, *route.also)]
             self._compiled.append(_Compiled(_tests(route), own, tuple(others), route.cost))
-        self.needs_agents = any(isinstance(method, ByAgent) for method in methods.values()) or any(
-            route.agent or route.unless.agent for route in listed
-        )
+        conditions = [each for route in listed for each in (route, route.unless) if each.agent]
+        self._agents = [text for each in conditions for text in as_tuple(each.agent)]
+        self.needs_agents = bool(conditions) or any(isinstance(method, ByAgent) for method in methods.values())
         """Whether requests must have their agent before they are matched."""
         self.domains = tuple(dict.fromkeys(name for route in listed for name in (route.domain, *route.also)))
         """The domains of the routes, each once."""
         self.only: str | None = listed[0].domain if listed and listed[0].is_plain else None
         """The domain of every request, when the first route is plain: then matching is unnecessary."""
+
+    def agents(self) -> frozenset[str]:
+        """Return where the keys of the agents are that the routes name; needs the extra `sign`."""
+        from headgate.identity import agent_url
+
+        return frozenset(url.fetch for url in map(agent_url, self._agents) if url is not None)
 
     def match(self, info: RequestInfo) -> str | None:
         """Return the domain of the first route that matches, or None: no domain, not limited."""

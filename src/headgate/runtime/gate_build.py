@@ -106,15 +106,14 @@ def compose(tree: Configuration, old: Configuration | None = None, known: "Agent
     reject = new_rejections(sections, domains, status=gate.rejection_status, page=pages.rejected)
     with naming("gate.identify"):
         identify = identify_by(gate.identify, address)
-    is_same = old is not None and old.web_bot_auth == tree.web_bot_auth
-    agents = known if is_same else build_agents(tree)
+    agents = known if old is not None and old.web_bot_auth == tree.web_bot_auth else build_agents(tree)
     needs_agents = isinstance(identify, ByAgent) or routes.needs_agents or any(each.challenge for each in sections)
     fail_if(
         needs_agents and agents is None,
         "web_bot_auth.authorities is empty; to verify agents, expected the hosts at which clients reach this site",
     )
-    resources = _agent_resources(tree)
-    return Composition(domains, routes, identify, reject, address, _denies(tree), pages, agents, resources)
+    denies, resources = _denies(tree), _agent_resources(tree)
+    return Composition(domains, routes, identify, reject, address, denies, pages, agents, resources)
 
 
 def _agent_resources(tree: Configuration) -> Respond | None:
@@ -126,8 +125,11 @@ def _agent_resources(tree: Configuration) -> Respond | None:
 
     with naming("web_bot_auth.publish"):
         advice = "make a key with: headgate keys new --agent"
-        files = {file: read_text(file, advice=advice).encode() for file in section.publish}
-        return AgentResources(files, section.authorities, clock=time.time)
+        return AgentResources(
+            {file: read_text(file, advice=advice).encode() for file in section.publish},
+            section.authorities,
+            clock=time.time,
+        )
 
 
 def _local(resources: Respond | None, bundles: "GateBundles | None") -> Respond | None:
@@ -245,6 +247,8 @@ def build_policy(
     log: Callable[[str], None] = lambda _message: None,
 ) -> GatewayPolicy:
     """Build the rules for requests. `log` is called for a peer whose forwarding fields are not used."""
+    if composed.agents is not None:
+        composed.agents.named = composed.routes.agents()
     return GatewayPolicy(
         gatekeeper=gatekeeper,
         identify=composed.identify,

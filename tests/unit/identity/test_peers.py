@@ -73,23 +73,18 @@ def test_we_accept_a_directory_that_web_bot_auth_signs(node):
 
 
 @dataclass
-class Message:
-    """What http-message-signatures takes for a request or response."""
+class Request:
+    """What http-message-signatures takes for a request."""
 
     method: str = "GET"
     url: str = URL
     headers: dict[str, str] = field(default_factory=dict)
-    request: Any = None
-    status_code: int = 200
 
 
 @dataclass
-class Request:
-    """One without a status, which would make it a response."""
-
-    method: str = "GET"
-    url: str = URL
-    headers: dict[str, str] = field(default_factory=dict)
+class Response(Request):
+    request: Any = None
+    status_code: int = 200
 
 
 class Keys(HTTPSignatureKeyResolver):
@@ -110,20 +105,15 @@ def test_http_message_signatures_verifies_what_we_sign():
 def test_we_verify_what_http_message_signatures_signs():
     signer = HTTPMessageSigner(signature_algorithm=algorithms.ED25519, key_resolver=Keys())
     request = Request(headers={"Signature-Agent": 'sig1="https://bot.example"', "Accept": "a"})
-    signer.sign(
-        request,
-        key_id=KEY.key_id,
-        expires=datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5),
-        label="sig1",
-        tag="web-bot-auth",
-        covered_component_ids=("@authority", '"signature-agent";key="sig1"', "@method", "@path", '"accept"'),
-    )
+    covered = "@authority", '"signature-agent";key="sig1"', "@method", "@path", '"accept"'
+    parameters = {"expires": datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5), "tag": "web-bot-auth"}
+    signer.sign(request, key_id=KEY.key_id, label="sig1", covered_component_ids=covered, **parameters)
     assert verified(request.headers) == [AGENT]
 
 
 def test_http_message_signatures_verifies_the_directory_that_we_sign():
     body = write_directory([KEY.public])
     headers = dict(sign_directory(body, [KEY], "bot.example", now=time.time()))
-    response = Message(headers=headers, request=Request(url="https://bot.example/x"))
+    response = Response(headers=headers, request=Request(url="https://bot.example/x"))
     verifier = HTTPMessageVerifier(signature_algorithm=algorithms.ED25519, key_resolver=Keys())
     assert verifier.verify(response, max_age=datetime.timedelta(minutes=5))

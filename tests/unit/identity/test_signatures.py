@@ -1,4 +1,7 @@
-"""Signing and verifying: the vectors of draft-ietf-webbotauth-httpsig-protocol-01, and cases that quote it."""
+"""Signing and verifying: the vectors of draft-ietf-webbotauth-httpsig-protocol-01, and cases named by its sentences.
+
+`@quotes` is for the four documents that `scripts/conformance.py` reads; the draft is not among them.
+"""
 
 import base64
 import json
@@ -48,8 +51,6 @@ def signed(components='"@authority" "signature-agent";key="sig1"', agent='sig1="
     request = message(fields, **parts)
     item = parse_dictionary([f"x=({components}){given}"])["x"]
     base = signature_base(item, lambda component: component_value(request, component))
-    value = parse_dictionary([f"x=({components}){given}"])
-    assert value
     fields += [
         ("Signature-Input", f"{label}=({components}){given}"),
         ("Signature", f"{label}=:{_base64(KEY.sign(base))}:"),
@@ -139,9 +140,9 @@ def test_a_request_that_breaks_the_profile_is_not_attributed(request_):
 
 CHANGES = {
     "another authority": {"authority": "other.example.org"},
-    "a field that is covered": {"fields": ("accept", "a, c")},
-    "another agent": {"fields": ("signature-agent", 'sig1="https://other.example"')},
-    "a longer life": {"fields": ("signature-input", "expires")},
+    "a field that is covered": {"fields": (" b", " c")},
+    "another agent": {"fields": ("https://bot.example", "https://other.example")},
+    "a longer life": {"fields": (f"expires={int(NOW) + 60}", f"expires={int(NOW) + 99}")},
     "another method": {"method": "POST"},
     "another path": {"target": "/b?b=c"},
     "another query": {"target": "/a?b=d"},
@@ -154,13 +155,8 @@ def test_what_is_covered_cannot_be_changed(change):
     request = signed(components)
     assert agents(request) == [WELL_KNOWN]
     if "fields" in change:
-        name, value = change["fields"]
-        old = dict(request.fields)
-        value = (
-            old[name].replace(f"expires={int(NOW) + 60}", f"expires={int(NOW) + 99}") if value == "expires" else value
-        )
-        rest = [pair for pair in request.fields if pair[0] != name]
-        change = {"fields": [*rest, (name, value)]}
+        change = {"fields": [(name, value.replace(*change["fields"])) for name, value in request.fields]}
+        assert change["fields"] != request.fields
     assert agents(request._replace(**change)) == []
 
 
@@ -244,9 +240,7 @@ VECTORS = {
     "legacy sf-string": (
         '"https://signature-agent.test"',
         INPUT.format(
-            "",
-            1735693200,
-            "e8N7S2MFd/qrd6T2R3tdfAuuANngKI7LFtKYI/vowzk4lAZYadIX6wW25MwG7DCT9RUKAJ0qVkU0mEeLElW1qg==",
+            "", 1735693200, "e8N7S2MFd/qrd6T2R3tdfAuuANngKI7LFtKYI/vowzk4lAZYadIX6wW25MwG7DCT9RUKAJ0qVkU0mEeLElW1qg=="
         ),
         "sig2=:jdq0SqOwHdyHr9+r5jw3iYZH6aNGKijYp/EstF4RQTQdi5N5YYKrD+mCT1HA1nZDsi6nJKuHxUi/5Syp3rLWBA==:",
     ),
@@ -265,11 +259,7 @@ def test_vectors_of_the_draft(agent, given, signature):
 
 def test_vector_of_rfc_9421():
     """Appendix B.2.6, Signing a Request Using ed25519."""
-    fields = [
-        ("date", "Tue, 20 Apr 2021 02:07:55 GMT"),
-        ("content-type", "application/json"),
-        ("content-length", "18"),
-    ]
+    fields = [("date", "Tue, 20 Apr 2021 02:07:55 GMT"), ("content-type", "application/json"), ("content-length", "18")]
     request = message(fields, method="POST", authority="example.com", target="/foo?param=Value&Pet=dog")
     covered = '("date" "@method" "@path" "@authority" "content-type" "content-length")'
     item = parse_dictionary([f'x={covered};created=1618884473;keyid="test-key-ed25519"'])["x"]

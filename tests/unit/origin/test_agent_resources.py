@@ -31,7 +31,7 @@ def test_the_directory_is_signed_for_the_operators_hosts_and_anew_in_time():
     agent = agent_url("https://bot.example")
     assert agent
     directory = parse_directory(agent, fields_of(first), first.body, now=now[0])
-    assert (set(directory.keys), directory.fresh_for) == ({key.key_id for key in KEYS}, MAX_AGE)
+    assert (set(directory.keys), directory.fresh_until) == ({key.key_id for key in KEYS}, now[0] + MAX_AGE)
     assert dict(fields_of(first))["signature-input"].count("created=1000") == 2
     now[0] += MAX_AGE - 1
     assert resources(asked(PATH)) is first

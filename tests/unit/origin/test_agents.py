@@ -51,6 +51,14 @@ def signed(key=KEYS[0], agent="https://bot.example", *, host="www.example.org", 
     return RequestInfo(b"GET", b"/", host.encode(), [(b"host", host.encode()), *fields], peer)
 
 
+def fetched(value):
+    """Return a value once the fetches in progress are complete."""
+    for thread in threading.enumerate():
+        if thread.name == "headgate-keys":
+            thread.join(5)
+    return value
+
+
 class Site:
     """A verifier, whose fetches are complete when `asks` returns; `now` moves."""
 
@@ -59,11 +67,7 @@ class Site:
         self.verifier = AgentVerifier(["www.example.org"], fetch_keys=fetches, clock=lambda: self.now, **options)
 
     def asks(self, info):
-        found = self.verifier.agent_of(info, lambda info: info.peer.encode(), now=self.now)
-        for thread in threading.enumerate():
-            if thread.name == "headgate-keys":
-                thread.join(5)
-        return found
+        return fetched(self.verifier.agent_of(info, lambda info: info.peer.encode(), now=self.now))
 
 
 def test_an_agent_is_anonymous_until_its_keys_are_fetched():
@@ -71,15 +75,6 @@ def test_an_agent_is_anonymous_until_its_keys_are_fetched():
     site = Site(Fetches(bot=serves(KEYS[0])))
     assert [site.asks(signed()) for _ in range(3)] == ["", BOT, BOT]
     assert site.fetches.urls == [BOT]
-
-
-def test_a_fetch_delays_no_request():
-    gate = threading.Event()
-    verifier = AgentVerifier(["www.example.org"], fetch_keys=lambda request: gate.wait(10) and NETWORK_ERROR)
-    start = time.monotonic()
-    assert verifier.agent_of(signed(now=time.time()), lambda info: b"", now=time.time()) == ""
-    assert time.monotonic() - start < 5
-    gate.set()
 
 
 def test_a_key_belongs_to_the_url_that_provides_it():
@@ -90,6 +85,8 @@ def test_a_key_belongs_to_the_url_that_provides_it():
     assert site.asks(signed(KEYS[1])) == ""
     assert site.asks(signed(KEYS[0], "https://other.example")) == ""
     assert site.asks(signed(KEYS[1], "https://other.example")) == WELL_KNOWN.format("other")
+    assert [site.asks(signed(agent="https://bot.example:8443")) for _ in range(2)] == ["", ""]
+    assert site.fetches.urls[2:] == [BOT.replace("example/", "example:8443/")]
 
 
 def test_a_signature_for_another_site_is_not_accepted():
@@ -176,11 +173,9 @@ def test_a_verified_signature_is_cached_until_it_expires(monkeypatch):
     info = signed()
     assert site.asks(info) == BOT
     monkeypatch.setattr(agents, "read_claims", lambda *_args, **_options: [])
-    assert site.asks(info) == BOT
-    site.now = NOW + 359
-    assert site.asks(info) == BOT
-    site.now = NOW + 360
-    assert site.asks(info) == ""
+    for seconds, expected in ((0, BOT), (359, BOT), (360, "")):
+        site.now = NOW + seconds
+        assert site.asks(info) == expected
 
 
 def test_what_a_signature_covers_beyond_its_host_is_checked_each_time():
@@ -195,11 +190,20 @@ def test_what_a_signature_covers_beyond_its_host_is_checked_each_time():
     assert site.asks(changed) == ""
 
 
-def test_a_nonce_is_accepted_once_if_configured():
-    site = Site(Fetches(bot=serves(KEYS[0])), single_use=True)
-    site.asks(signed())
-    info = signed()
-    assert [site.asks(info), site.asks(info), site.asks(signed())] == [BOT, "", BOT]
+def test_a_nonce_is_accepted_once_if_configured_and_not_forgotten_for_another(monkeypatch):
+    monkeypatch.setattr(agents, "MAX_NONCES", 2)
+    site = Site(Fetches(bot=serves(KEYS[0]), a=serves(KEYS[1])), single_use=True)
+    other = KEYS[1], "https://a.example"
+    for agent in ((), other):
+        site.asks(signed(*agent))
+    first = signed()
+    assert [site.asks(first) for _ in range(2)] == [BOT, ""]
+    assert [bool(site.asks(signed(*other))) for _ in range(2)] == [True, False]
+    assert [site.asks(info) for info in (signed(), first)] == ["", ""]
+    site.verifier.named = ROUTES.agents()  # for which there is more room
+    assert [site.asks(signed()) for _ in range(3)] == [BOT, BOT, ""]
+    site.now += 360
+    assert [bool(site.asks(signed(*other, now=site.now))) for _ in range(3)] == [True, True, False]
 
 
 def test_invalid_signatures_are_charged_to_their_client(monkeypatch):
@@ -251,6 +255,48 @@ def test_only_four_new_directories_are_fetched_at_once_and_a_known_one_does_not_
     gate.set()
 
 
+def test_agents_that_routes_name_do_not_wait_for_others(monkeypatch):
+    monkeypatch.setattr(agents, "MAX_DIRECTORIES", 2)
+    site, gate = Site(Fetches(bot=serves(status=503))), threading.Event()
+    site.verifier.named = ROUTES.agents()
+    for number in range(60):  # no token is left
+        site.asks(signed(agent=f"https://a{number}.example", peer=f"192.0.2.{number}"))
+    site.asks(signed())
+    assert site.fetches.urls[20:] == [BOT]
+    for number in range(60):
+        site.now += 0.9
+        for name in "bcd":
+            site.asks(signed(agent=f"https://{name}{number}.example", peer=f"198.51.100.{number}", now=site.now))
+        site.asks(signed(now=site.now))
+    assert site.fetches.urls.count(BOT) == 1  # others do not make it be asked again early
+    site.verifier._fetch_keys = lambda _request: gate.wait(10) and NETWORK_ERROR
+    site.now += 7
+    for number in range(9):  # no fetch is left
+        request = signed(agent=f"https://e{number}.example", peer=f"203.0.113.{number}", now=site.now)
+        site.verifier.agent_of(request, lambda info: info.peer.encode(), now=site.now)
+    site.verifier._fetch_keys = Fetches(bot=serves(KEYS[0]))
+    site.verifier.agent_of(signed(now=site.now), lambda info: b"", now=site.now)
+    deadline = time.monotonic() + 5
+    while BOT not in site.verifier._directories and time.monotonic() < deadline:
+        time.sleep(0.01)
+    gate.set()
+    assert site.asks(signed(now=site.now)) == BOT
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_agents_that_routes_name_and_agents_in_use_keep_their_keys(monkeypatch, is_cached):
+    monkeypatch.setattr(agents, "MAX_DIRECTORIES", 2)
+    names = ["bot", "used", *(f"a{number}" for number in range(4))]
+    site = Site(Fetches(**{name: serves(KEYS[0]) for name in names}))
+    site.verifier.named = ROUTES.agents()
+    in_use = signed(agent="https://used.example")
+    for name in names:
+        site.asks(signed(agent=f"https://{name}.example", peer=name))
+        request = in_use if is_cached else signed(agent="https://used.example")
+        assert bool(site.asks(request)) == (name != "bot")
+    assert list(site.verifier._directories) == [WELL_KNOWN.format(name) for name in ("bot", "a3", "used")]
+
+
 def test_a_system_without_threads_leaves_agents_anonymous(monkeypatch):
     site = Site(Fetches(bot=serves(KEYS[0])))
     with monkeypatch.context() as patch:
@@ -262,17 +308,11 @@ def test_a_system_without_threads_leaves_agents_anonymous(monkeypatch):
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(agents, "MAX_DIRECTORIES", 2)
     monkeypatch.setattr(agents, "MAX_CACHED", 2)
     monkeypatch.setattr(agents, "MAX_CLIENTS", 2)
-    site = Site(Fetches(bot=serves(KEYS[0]), a=serves(KEYS[1]), b=serves(KEYS[2])))
-    for name, key in (("bot", KEYS[0]), ("a", KEYS[1])):
-        site.asks(signed(key, f"https://{name}.example", peer=name))
-    assert site.asks(signed()) == BOT  # the directory that was used last stays
-    site.asks(signed(KEYS[2], "https://b.example", peer="b"))
-    assert list(site.verifier._directories) == [BOT, WELL_KNOWN.format("b")]
-    for _ in range(3):
-        site.asks(signed())
+    site = Site(Fetches(bot=serves(KEYS[0])))
+    for peer in "abcd":
+        site.asks(signed(peer=peer))
     assert len(site.verifier._verified) == 2
     assert len(site.verifier._verifications._levels) == 2
     info = signed()
@@ -280,15 +320,6 @@ def test_what_is_kept_is_bounded(monkeypatch):
     before = list(site.verifier._verified)
     assert site.asks(info) == BOT
     assert list(site.verifier._verified) == before
-
-
-def test_requests_without_a_whole_signature_are_anonymous():
-    site = Site(Fetches(bot=serves(KEYS[0])))
-    site.asks(signed())
-    for index in range(1, 4):
-        info = signed()
-        del info.fields[index]
-        assert site.asks(info) == ""
 
 
 def test_private_addresses_are_not_connected_to():
@@ -363,6 +394,7 @@ MATCHES = {
 @pytest.mark.parametrize(("agent", "domain"), MATCHES.items())
 def test_requests_of_agents_belong_to_domains(agent, domain):
     assert ROUTES.needs_agents
+    assert ROUTES.agents() == {BOT, "https://a.example/keys", WELL_KNOWN.format("b")}
     assert ROUTES.match(info(agent)) == domain
     assert not Routes([Route("x", path_prefix="/")]).needs_agents
 
@@ -388,11 +420,7 @@ def test_middlewares_verify_agents(kind):
     middleware = module.GatekeeperMiddleware(app, **options)
 
     def ask(key=KEYS[0]):
-        found = status(middleware, signed(key, now=time.time()))
-        for thread in threading.enumerate():
-            if thread.name == "headgate-keys":
-                thread.join(5)
-        return found
+        return fetched(status(middleware, signed(key, now=time.time())))
 
     assert [ask() for _ in range(4)] == [200, 200, 200, 503]  # the first one is anonymous
     assert ask(KEYS[1]) == 503
@@ -407,18 +435,16 @@ def test_middlewares_verify_agents(kind):
 
 def test_behind_a_proxy_invalid_signatures_are_charged_to_their_client():
     verifier = AgentVerifier(["www.example.org"], fetch_keys=Fetches(bot=serves(KEYS[0])))
-    routes = Routes([Route("agents", agent="*")])
+    routes = Routes([Route("agents", agent="https://bot.example")])
     identify = identify_by("web-bot-auth", client_address(["10.0.0.1"]))
     middleware = asgi.GatekeeperMiddleware(
         ok_asgi, gatekeeper=gatekeeper(), identify=identify, domain=routes, agents=verifier
     )
+    assert verifier.named == {BOT}
     for key, client in [(KEYS[0], b"192.0.2.1"), *[(KEYS[1], b"192.0.2.9")] * 30, *[(KEYS[0], b"192.0.2.1")] * 3]:
         request = signed(key, now=time.time(), peer="10.0.0.1")
         request.fields.append((b"x-forwarded-for", client))
-        status = asgi_status(middleware, request)
-        for thread in threading.enumerate():
-            if thread.name == "headgate-keys":
-                thread.join(5)
+        status = fetched(asgi_status(middleware, request))
     assert status == 503  # the rule of verified agents has been used up
 
 

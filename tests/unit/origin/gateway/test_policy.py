@@ -1,14 +1,17 @@
 """The decision on a request: local responses, domain, identifier, verdict and rejections."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from headgate.http.h1 import RequestHead
+from headgate.identity import asks_for_signature
 from headgate.limit import DelayUntil, Domain, Gatekeeper
-from headgate.origin import Response, Routes, client_address
+from headgate.origin import Response, Route, Routes, client_address
+from headgate.origin.gateway.arrivals import ArrivalClasses, ArrivalMeter
 from headgate.origin.gateway.policy import MAX_NAMED_PEERS, ClientView, GatewayPolicy
 from headgate.origin.gateway.policy import decide as decide_on
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
@@ -52,6 +55,23 @@ def test_a_local_response_needs_no_verdict() -> None:
     assert (response, record.reason, record.domain) == (here, "local", "")
     assert gatekeeper.totals == {}
     assert decide(request(), view(**policy))[1].reason == "rule"
+
+
+def test_a_verified_agent_is_of_the_domain_and_the_class_of_advice_that_name_it() -> None:
+    routes = Routes([Route("bots", agent="https://bot.example/keys"), Route("default")])
+    found = SimpleNamespace(cached=lambda key, now: "https://bot.example/keys" if b"Signature: s" in key else "x")
+    meter = ArrivalMeter(ArrivalClasses(("Bot",), {"bots": "Bot"}))
+    for value in (b"s", b"other"):
+        fields = b"Signature-Agent: a", b"Signature-Input: i", b"Signature: " + value
+        decide(request(b"/", *fields), view(routes=routes, agents=found, arrivals=meter))
+    assert meter.take() == {"Bot": 1, "": 1}
+
+
+def test_a_domain_that_takes_all_requests_can_ask_for_signatures() -> None:
+    response, record = decide(request(), view(challenged=frozenset({"default"})))
+    assert response is not None
+    assert (response.status, record.reason) == (403, "challenge")
+    assert asks_for_signature([dict(response.fields)[b"accept-signature"].decode()])
 
 
 def test_the_lifeboat_answers_instead_of_a_rejection() -> None:

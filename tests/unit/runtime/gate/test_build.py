@@ -9,6 +9,7 @@ from headgate.limit.messages import DelayUntil
 from headgate.origin import RequestInfo
 from headgate.runtime.gate_build import (
     build_gatekeeper,
+    build_policy,
     check_composition,
     compose,
     concurrency_settings,
@@ -35,16 +36,31 @@ def test_without_domains_all_requests_are_of_domain_default():
 
 
 def test_domains_are_tried_in_the_order_of_the_file():
-    composed = compose(
-        parse(
-            '[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethods = ["POST"]\n'
-            'user_agent = "bot"\n'
-        )
-    )
+    text = '[[domain]]\nname = "a"\npath_prefix = "/a"\n[[domain]]\nname = "b"\nmethods = ["POST"]\nuser_agent = "bot"'
+    composed = compose(parse(text))
     assert composed.routes.match(RequestInfo(b"POST", b"/a", b"x", [], "")) == "a"
     assert composed.routes.match(RequestInfo(b"POST", b"/b", b"x", [(b"user-agent", b"Bot/1")], "")) == "b"
     assert composed.routes.match(RequestInfo(b"POST", b"/b", b"x", [], "")) is None
     assert composed.routes.match(RequestInfo(b"GET", b"/b", b"x", [], "")) is None
+
+
+def test_agents_keep_their_keys_over_a_reload_and_those_in_force_are_named():
+    named = '[web_bot_auth]\nauthorities = ["a"]\n[[domain]]\nname = "a"\nagent = "https://{}.example/keys"\n'
+    old, new = (parse(GATE + named.format(name)) for name in ("old", "new"))
+    composed = compose(old)
+    verifier = build_policy(old, composed, gatekeeper("")).agents
+    assert verifier.named == {"https://old.example/keys"}
+    composed = compose(new, old, verifier)
+    assert verifier.named == {"https://old.example/keys"}
+    assert build_policy(new, composed, gatekeeper("")).agents is verifier
+    assert verifier.named == {"https://new.example/keys"}
+
+
+@pytest.mark.parametrize("more", ['agent = "*"', 'identify = "web-bot-auth"', "challenge = true", 'not.agent = "*"'])
+def test_verifying_agents_needs_the_hosts_of_the_site(more):
+    """Another site that an agent visits could send its signature here."""
+    with pytest.raises(ConfigurationError, match=r"web_bot_auth\.authorities is empty"):
+        compose(parse(RULED.format("a", "9/s") + more))
 
 
 def test_rejections_have_the_fields_of_their_domain():
