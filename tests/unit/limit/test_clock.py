@@ -115,13 +115,6 @@ class TestClockSetBack:
         assert list(master.holds("api", now=then)) == [control]
         assert list(master.holds("api", now=then + 3.0)) == []
 
-    def test_histories_and_holds_expire_in_time(self):
-        gatekeeper = Gatekeeper.embedded([domain("1/s burst 1")])
-        gatekeeper.admit("api", b"alice", now=NOW)
-        then = NOW - HOUR
-        assert (gatekeeper.forget(now=then), gatekeeper.master.forget(now=then)) == (0, 0)
-        assert (gatekeeper.forget(now=then + 2.0), gatekeeper.master.forget(now=then + 2.0)) == (1, 1)
-
     def test_held_and_top_return_wall_clock_time(self):
         gatekeeper = Gatekeeper()
         gatekeeper.admit("api", b"other", now=NOW)
@@ -130,19 +123,6 @@ class TestClockSetBack:
         assert top(gatekeeper, "api", now=NOW - HOUR) == [(b"alice", NOW - HOUR + 3.0)]
         assert gatekeeper.held("api", b"alice", now=NOW - HOUR) == NOW - HOUR + 3.0
         assert top(gatekeeper, "api", now=NOW - HOUR + 3.0) == []
-
-    def test_slots_of_delayed_requests_are_freed_in_time(self):
-        """Otherwise all are taken for an hour, and every held request is rejected."""
-        gatekeeper = Gatekeeper(max_delayed=1)
-        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 3.0))
-        assert statuses(gatekeeper, NOW, 2) == [DELAYED, REJECTED]
-        then = NOW - HOUR
-        assert statuses(gatekeeper, then, 1) == [REJECTED]
-        gatekeeper.obey(DelayUntil("api", b"alice", then + 4.0))
-        delayed = gatekeeper.admit("api", b"alice", now=then + 3.0)
-        assert delayed.status is DELAYED
-        gatekeeper.cancel(delayed)
-        assert gatekeeper.delayed == 0
 
     def test_adopt_keeps_the_clock_of_a_gatekeeper(self):
         old = Gatekeeper()

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, OfflineGate, Smockron, Verdicts, new_history
+from headgate.limit.history import ALGORITHMS, PUBLISHED, Gcra, Log, Smockron, new_history
 from headgate.limit.rule import Rule
 from headgate.release import ASAP
 from tests.quotes import quotes
@@ -85,15 +85,3 @@ def test_vectors_of_release_times():
         algorithm, history = ALGORITHMS[case["algorithm"]]([Rule.parse(case["rule"])]), new_history()
         releases = [algorithm.record(history, event.get("until", event["at"]), event["at"]) for event in case["events"]]
         assert [None if release == ASAP else release for release in releases] == case["release"], case["name"]
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_offline_gate_counts_delays_and_rejections(name):
-    gate = OfflineGate(rules("1/s burst 2"), name, max_delay=1.5)
-    assert gate.always_accepted == 2
-    assert gate.judge_all([100.0, 100.0]) == Verdicts()
-    delayed, rejected, longest = gate.judge_all([100.0] * 9)
-    assert 1 <= delayed <= 2
-    assert delayed + rejected <= 7
-    assert longest == 1.0
-    assert gate.judge_all([100.0] * 2 + [200.0] * 2) == Verdicts()

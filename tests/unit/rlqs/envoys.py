@@ -8,7 +8,7 @@ bucket keep its fill ratio.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.limit import DelayUntil, Domain, Master, Rule
+from headgate.limit import Accounting, DelayUntil, Domain, Master, Rule
 from headgate.release import NEVER
 from headgate.rlqs import messages
 from headgate.rlqs.service import QuotaService
@@ -133,6 +133,13 @@ class World:
         """Publish a control, as a link does."""
         self.controls.append(control)
         self.service.on_control(control.domain, control.identifier, control.release, now=self.now, moment=self.time)
+
+    def account(self, accounting: Accounting, now: float) -> DelayUntil | None:
+        """Record a request that a gatekeeper on the bus has decided on."""
+        control = self.master.account(accounting, now)
+        if control is not None:
+            self.publish(control)
+        return control
 
     def open(self, peer: str = "ipv4:192.0.2.1") -> QuotaStream | None:
         """Open a stream from an address."""

@@ -19,17 +19,10 @@ def hold_by_the_bus(world: World, *envoys: Envoy) -> float:
         assert envoy.request()
     for number in range(7):
         if not world.controls:
-            send_on_bus(world, number / 100)
+            now = world.now + number / 100
+            world.account(Accounting("api", Status.ACCEPTED, b"c1", now, now), now)
     assert world.controls
     return world.controls[-1].release - START
-
-
-def send_on_bus(world: World, after: float = 0.0) -> None:
-    """Record a request that a gatekeeper on the bus admits `after` seconds."""
-    now = world.now + after
-    control = world.master.account(Accounting("api", Status.ACCEPTED, b"c1", now, now), now)
-    if control is not None:
-        world.publish(control)
 
 
 def drive(world: World, until: float, *polls: tuple[Envoy, Callable[[float], bool]]) -> list[list[float]]:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from headgate.limit import Accounting, Domain, Master, Rule
-from headgate.release import ASAP, Status
+from headgate.limit import Gatekeeper, Rule
+from headgate.limit.history import OfflineGate
+from headgate.release import Status
 from tests.unit.rlqs.envoys import START, Envoy, World
 
 Load = Callable[[float], float]
@@ -30,19 +31,6 @@ def drive(world: World, envoys: Sequence[Envoy], loads: Sequence[Load], until: f
                 admitted[index][int(world.time)] += envoy.request()
                 due[index] += 1 / rate
         world.time += step
-    return admitted
-
-
-def one_gatekeeper(rules: Sequence[str], algorithm, rate: float, seconds: float) -> int:
-    """Return how many requests a gatekeeper admits that is told of each hold at once, and rejects what is held."""
-    master = Master([Domain("api", tuple(map(Rule.parse, rules)), algorithm=algorithm)])
-    release, admitted = ASAP, 0
-    for number in range(int(rate * seconds)):
-        now = START + number / rate
-        if release <= now:
-            admitted += 1
-            control = master.account(Accounting("api", Status.ACCEPTED, b"c1", now, now), now)
-            release = release if control is None else max(release, control.release)
     return admitted
 
 
@@ -99,7 +87,10 @@ def test_envoys_admit_together_what_one_gatekeeper_would(algorithm, rules, rates
     world = World(*rules, algorithm=algorithm)
     envoys = [Envoy(world, 1.0 + index * 1.3) for index in range(len(rates))]
     admitted = sum(map(sum, drive(world, envoys, [steady(rate) for rate in rates], seconds, 0.01)))
-    expected = one_gatekeeper(rules, algorithm, sum(rates), seconds)
+    # A gatekeeper that is told of each hold at once, and rejects what is held.
+    alone = OfflineGate(tuple(map(Rule.parse, rules)), algorithm, max_delay=0.0)
+    times = [START + number / sum(rates) for number in range(int(sum(rates) * seconds))]
+    expected = len(times) - alone.judge_all(times).rejected
     # An Envoy admits the first request for each bucket.
     assert 0.85 * expected - 1 <= admitted <= 1.05 * expected + len(rates)
 
@@ -121,28 +112,23 @@ def test_the_rule_holds_again_after_the_master_was_killed():
     assert all(440 <= sum(second) <= 520 for second in zip(larger[41:60], smaller[41:60], strict=True))
 
 
-class Gatekeeper:
-    """A gatekeeper on the bus of a world, which obeys each control at once."""
+class OnBus:
+    """Requests to a gatekeeper on the bus of a world, which obeys each control at once."""
 
     def __init__(self, world: World, rate: float) -> None:
-        self.world = world
-        self.rate = rate
         self.admitted: list[float] = []
-        self._due = world.time
+        self._world, self._rate, self._due = world, rate, world.time
+        self._gatekeeper = Gatekeeper(world.account, max_delay=0.0)
 
     def tick(self) -> None:
         """Decide on the requests that are due."""
-        world = self.world
-        while self._due <= world.time:
-            release = max((one.release for one in world.controls), default=ASAP)
-            status = Status.ACCEPTED if release <= world.now else Status.REJECTED
-            if status is Status.ACCEPTED:
-                self.admitted.append(world.time)
-            control = world.master.account(Accounting("api", status, b"c1", world.now, world.now), world.now)
-            if control is not None:
-                world.publish(control)
-            world.controls[:-1] = []
-            self._due += 1 / self.rate
+        while self._due <= self._world.time:
+            for control in self._world.controls:
+                self._gatekeeper.obey(control)
+            self._world.controls.clear()
+            if self._gatekeeper.admit("api", b"c1", now=self._world.now).status is Status.ACCEPTED:
+                self.admitted.append(self._world.time)
+            self._due += 1 / self._rate
 
 
 @pytest.mark.parametrize(
@@ -159,7 +145,7 @@ class Gatekeeper:
 )
 def test_an_envoy_leaves_what_a_gatekeeper_uses(rule, at_envoy, on_bus, algorithm):
     world = World(rule, algorithm=algorithm)
-    envoy, gatekeeper = Envoy(world, 1.0), Gatekeeper(world, on_bus)
+    envoy, gatekeeper = Envoy(world, 1.0), OnBus(world, on_bus)
     tick = envoy.tick
     envoy.tick = lambda: (gatekeeper.tick(), tick())
     (admitted,) = drive(world, [envoy], [steady(at_envoy)], 100.0)

@@ -99,17 +99,6 @@ def test_a_class_that_gets_nothing_is_overloaded_and_those_above_it_are_not() ->
     assert origin.names(starts=False) == "p"
 
 
-def test_a_full_queue_rejects_the_newest_request_of_the_longest_flow_of_the_lowest_class() -> None:
-    origin = Origin(queue=4)
-    for name in ("a1", "a2", "b1"):
-        origin.arrive(name, "prefetch")
-    origin.arrive("c1", "automated")
-    origin.arrive("p1")
-    assert origin.names(starts=False) == "a2"
-    origin.arrive("d1", "prefetch")
-    assert origin.names(starts=False) == "a2 d1"
-
-
 def test_a_request_whose_caller_waits_no_longer_is_rejected_and_counted() -> None:
     origin = Origin()
     origin.arrive("a")
