@@ -4,13 +4,7 @@ import pytest
 from headgate.release import NEVER
 from lab.events.bus_law import GatekeeperLaw
 from lab.events.laws import Decision, Outcome
-
-
-class Request:
-    priority = "people"
-
-    def __init__(self, flow="greedy"):
-        self.flow = flow
+from tests.lab.events.worlds import Request
 
 
 def law(draws=(0.0,), **keys):

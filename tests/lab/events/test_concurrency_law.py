@@ -5,12 +5,7 @@ import pytest
 from headgate.errors import ConfigurationError
 from lab.events.concurrency_law import ConcurrencyLaw
 from lab.events.laws import Decision, Outcome
-
-
-class Request:
-    def __init__(self, priority="people"):
-        self.flow = "visitors"
-        self.priority = priority
+from tests.lab.events.worlds import Request
 
 
 def law(limit=1, queue=1):
@@ -41,4 +36,4 @@ def test_a_priority_that_the_limit_does_not_have_is_named():
     limit = law()
     limit.arrived(Request(), now=0.0)
     with pytest.raises(ConfigurationError, match=r"loads\.visitors\.priority: unknown priority 'poeple'; expected one"):
-        limit.arrived(Request("poeple"), now=0.0)
+        limit.arrived(Request(priority="poeple"), now=0.0)

@@ -1,11 +1,7 @@
 import pytest
 
 from lab.events.laws import Decision, FixedLimit, Outcome
-
-
-class Request:
-    flow = "visitors"
-    priority = "people"
+from tests.lab.events.worlds import Request
 
 
 @pytest.fixture

@@ -7,6 +7,13 @@ import msgspec
 from lab.events.settings import EventScenario
 
 
+class Request:
+    """A request as a law sees it."""
+
+    def __init__(self, flow: str = "visitors", priority: str = "people") -> None:
+        self.flow, self.priority = flow, priority
+
+
 def scenario(**keys: Any) -> EventScenario:
     """Return a station of one server and 1 s, asked at even distances; the keys are those that a test changes."""
     document = {
