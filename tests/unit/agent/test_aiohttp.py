@@ -2,8 +2,6 @@
 
 import asyncio
 import errno
-import importlib
-import sys
 from types import SimpleNamespace
 
 import aiohttp
@@ -12,7 +10,6 @@ import yarl
 from multidict import CIMultiDict
 
 from headgate.agent.aiohttp import Middleware
-from headgate.errors import MissingExtra
 from tests.unit.agent.transport_laws import TARGETS, URL, Script, TransportLaws, frozen
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -83,13 +80,6 @@ def test_a_request_cancelled_while_a_refused_body_is_read_releases_it():
     with pytest.raises(asyncio.CancelledError):
         sent(frozen(retry=1), Wire(refused), request())
     assert refused.released
-
-
-def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    monkeypatch.delitem(sys.modules, "headgate.agent.aiohttp")
-    with pytest.raises(MissingExtra, match=r"install it: pip install 'headgate\[aiohttp\]'"):
-        importlib.import_module("headgate.agent.aiohttp")
 
 
 class TestMiddleware(TransportLaws):

@@ -100,11 +100,12 @@ def test_options_of_connections_belong_to_the_inner_adapter():
         Adapter(frozen(), Wire(), max_retries=3)
 
 
-def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "requests", None)
-    monkeypatch.delitem(sys.modules, "headgate.agent.requests")
-    with pytest.raises(MissingExtra, match=r"install it: pip install 'headgate\[requests\]'"):
-        importlib.import_module("headgate.agent.requests")
+@pytest.mark.parametrize("library", ["requests", "aiohttp"])
+def test_a_missing_library_is_named_with_its_extra(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"headgate.agent.{library}", raising=False)
+    with pytest.raises(MissingExtra, match=rf"install it: pip install 'headgate\[{library}\]'"):
+        importlib.import_module(f"headgate.agent.{library}")
 
 
 class TestAdapter(TransportLaws):
