@@ -487,13 +487,15 @@ def test_only_redirects_pass_on_the_interactive_flag(world, status, keeps):
     contextvars.Context().run(hops)
 
 
-def test_a_lost_interactive_request_leaves_nothing_to_later_ones(world):
+def test_an_interactive_request_that_is_lost_or_redirected_nowhere_leaves_nothing_to_later_ones(world):
     def again() -> None:
         courtesy = world.courtesy()
         world.go(courtesy, (200, {"Retry-After": "60"}))
         attempt = courtesy.attempt("GET", URL, interactive=True)
         assert attempt.wait() is None
         attempt.lost()
+        held(world, courtesy)
+        world.go(courtesy, (302, {}), interactive=True)
         held(world, courtesy)
 
     contextvars.Context().run(again)

@@ -79,6 +79,10 @@ class TestErrors:
         (error,) = check_bundle(mixed.written()).errors
         assert "the form of b1" in error.message
 
+    def test_errors_of_an_index_before_a_malformed_primary_url_are_found(self):
+        bad = b2().having(primary=uint(1), index=b"\xf6")
+        assert [error.offset for error in check_bundle(bad.written()).errors] == [bad.at("primary"), bad.at("index")]
+
     def test_cut_payload_has_an_error(self):
         parts = Parts()
         assert codes(check_bundle(parts.written()[: parts.at("trailer") - 1]).errors) == ["response-cut"]

@@ -3,7 +3,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from headgate.fetch.pace import call_in_thread
+from headgate.fetch import pace
+from headgate.fetch.pace import MIN_RATE, Pace, call_in_thread
 
 WORD = ContextVar("WORD", default="")
 
@@ -37,3 +38,11 @@ def test_a_result_in_time_belongs_to_the_caller():
     kept = Closable()
     assert call_in_thread(lambda: kept, 60) is kept
     assert not kept.closed.is_set()
+
+
+def test_a_chunk_has_the_time_of_a_head_and_of_what_came_before_it(monkeypatch):
+    allowed = []
+    monkeypatch.setattr(pace, "call_in_thread", lambda call, timeout: allowed.append(timeout) or call())
+    paced, chunks = Pace("https://example.com/", 10.0, clock=lambda: 0.0), iter([bytes(2 * MIN_RATE), b"end"])
+    assert [len(paced.timed(chunks)) for _ in range(2)] == [2 * MIN_RATE, 3]
+    assert allowed == [20.0, 22.0]
