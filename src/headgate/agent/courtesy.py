@@ -7,10 +7,10 @@ It puts throttle and traffic advice together. This file knows nothing of any HTT
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.advice import AgentIdentity
 from headgate.advice.decision import Advice
@@ -42,7 +42,7 @@ _LEAST_DRAW: Final = 2.0**-53
 """The draw that every fraction but 0 permits."""
 
 
-class Courtesy:
+class Courtesy(AbstractContextManager["Courtesy"], AbstractAsyncContextManager["Courtesy"]):
     """Holds an agent's requests back for as long as their targets and origins ask; any number of clients share one.
 
     A held request waits if its release is at most `wait` seconds away. Otherwise it raises `RetryLater`, and nothing
@@ -144,14 +144,8 @@ class Courtesy:
         self.may_repeat = state.retry.attempts > 0 or (state.signer is not None and state.signer.when_asked)
         """Whether any request is sent again, after a failure or with a signature."""
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self.close()

@@ -11,10 +11,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
@@ -85,7 +85,7 @@ _MIN_SIZE: Final = 512
 """Bytes that a database has at least; SQLite would overwrite a smaller file."""
 
 
-class SharedThrottle(Throttle):
+class SharedThrottle(Throttle, AbstractContextManager["SharedThrottle"]):
     """A `Throttle` that shares its holds with all processes of this machine that have the same `path`.
 
     ::
@@ -166,9 +166,6 @@ class SharedThrottle(Throttle):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy as path and settings: the other process, or the copy, opens the file for itself."""
         return partial(type(self), **self._settings), (str(self._path), self.policy)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,9 +5,10 @@ arriving are read by `headgate.bundle.stream`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -66,7 +67,7 @@ class DecodedResponse(Struct, frozen=True):
             )
 
 
-class Bundle:
+class Bundle(AbstractContextManager["Bundle"]):
     """An open bundle, made by `open_bundle`: a context manager, and a collection of URLs."""
 
     metadata: Metadata
@@ -98,9 +99,6 @@ class Bundle:
             self.start = self.integrity_block.length if self.integrity_block else 0
         self.size = source.size - self.start
         self.metadata = self._run(metadata_parser(profile=profile, base_url=base_url, max_section=max_section))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from headgate.cli.output import format_count, printable
-from headgate.cli.params import Parsed
+from headgate.cli.params import Parsed, misuse_if
 from headgate.cli.program import CommandGroup
 from headgate.config import Configuration, check, log_warnings, read, schema, show
 from headgate.config.environment import Setting, parse_value, read_environment
@@ -167,8 +167,7 @@ def print_schema(file: str | None) -> None:  # noqa: ARG001  # as its help says
 
 def _one_name(named: str | None, file: str | None) -> str | None:
     """Return the file name, which may be given with or without `--config`."""
-    if named is not None and file is not None:
-        raise click.UsageError(f"two files are given, {named!r} and {file!r}; give only one")
+    misuse_if(named is not None and file is not None, f"two files are given, {named!r} and {file!r}; give only one")
     return file if named is None else named
 
 

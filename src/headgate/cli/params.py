@@ -84,6 +84,12 @@ def _parse_field(text: str) -> tuple[str, str]:
     return name, content
 
 
+def misuse_if(condition: object, message: str) -> None:
+    """Raise `UsageError` with a message if a condition holds."""
+    if condition:
+        raise click.UsageError(message)
+
+
 SECONDS = Parsed("seconds", number("a number of seconds"))
 """A number of seconds, 0 or more and finite."""
 

@@ -7,7 +7,7 @@ import click
 from msgspec.structs import replace
 
 from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, environment, given, warn
-from headgate.cli.params import RULE
+from headgate.cli.params import RULE, misuse_if
 from headgate.config import Configuration, DomainSection
 from headgate.errors import fail_if
 
@@ -119,8 +119,7 @@ def serve(*, file: str | None, demo: bool, rules: tuple[str, ...], **flags: Any)
     headgate serve --origin http://127.0.0.1:8000 --master 10.0.0.5:10004 --master 10.0.0.6:10004
     """
     options = ServeOptions(file, given(flags), rules, demo)
-    if demo and "gate.origin" in options.flags:
-        raise click.UsageError("--demo starts its own origin; use either --demo or --origin")
+    misuse_if(demo and "gate.origin" in options.flags, "--demo starts its own origin; use either --demo or --origin")
     from headgate.runtime.gate_server import GateServer
     from headgate.runtime.lifecycle import run_server
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given, warn
-from headgate.cli.params import ADDRESS
+from headgate.cli.params import ADDRESS, misuse_if
 from headgate.config import Address
 
 if TYPE_CHECKING:
@@ -129,20 +129,21 @@ def _site(
 
     flags = options.flags
     for key in ("nginx_lua", "auth_request", "haproxy"):
-        if f"sidecar.{key}" in flags:
-            raise click.UsageError(f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket")
+        misuse_if(
+            f"sidecar.{key}" in flags, f"--{key.replace('_', '-')} runs a sidecar; with --print-conf, use --socket"
+        )
     if listen is None or origin is None:
         raise click.UsageError("--print-conf needs --listen HOST:PORT and --origin URL")
-    if rlqs is not None and server != "envoy":
-        raise click.UsageError(f"--rlqs is for --print-conf envoy, not for {server}")
-    if socket is not None and server == "envoy":
-        raise click.UsageError("--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs")
-    if "sidecar.table" in flags and server != "haproxy":
-        raise click.UsageError(f"--table is for --print-conf haproxy, not for {server}")
+    misuse_if(rlqs is not None and server != "envoy", f"--rlqs is for --print-conf envoy, not for {server}")
+    misuse_if(
+        socket is not None and server == "envoy", "--socket is for nginx and HAProxy; Envoy asks a master: use --rlqs"
+    )
+    misuse_if(
+        "sidecar.table" in flags and server != "haproxy", f"--table is for --print-conf haproxy, not for {server}"
+    )
     tree, _ = options.read()
     settings = tree.sidecar
-    if len(settings.domains) != 1:
-        raise click.UsageError(f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
+    misuse_if(len(settings.domains) != 1, f"--print-conf needs one --domain NAME, got {len(settings.domains)}")
     path = socket or getattr(settings, server.replace("-", "_"), "") or _SOCKETS[server]
     # Envoys in front take 503 for a failed server, so Envoy's default is 429.
     status = flags.get("sidecar.rejection_status", 429) if server == "envoy" else settings.rejection_status

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import zmq
@@ -24,7 +25,6 @@ from headgate.link.batch import BATCH, MASTERS, MASTERS_SIZE, public_topic
 from headgate.link.curve import AllowedKey, ClientKeys, ServerKeys
 from headgate.link.sockets import (
     NOBLOCK,
-    Endpoints,
     LoopDriver,
     Socket,
     bind_again,
@@ -32,6 +32,7 @@ from headgate.link.sockets import (
     close_sockets,
     file_descriptor,
     open_socket,
+    repeat,
 )
 from headgate.release import NEVER
 
@@ -123,13 +124,8 @@ class ConnectionEvents:
     def read(self) -> tuple[list[tuple[int, int]], bool]:
         """Return a limited number of events, each a kind and a value, and whether more may be waiting."""
         events: list[tuple[int, int]] = []
-        try:
-            while len(events) < _MAX_EVENTS:
-                event, _ = self.socket.recv_multipart(NOBLOCK)
-                events.append(_EVENT.unpack(event))
-        except zmq.Again:
-            return events, False
-        return events, True
+        more = repeat(lambda: events.append(_EVENT.unpack(self.socket.recv_multipart(NOBLOCK)[0])), _MAX_EVENTS)
+        return events, more
 
     def close(self) -> None:
         """Stop the events; call it before the socket is closed."""
@@ -226,7 +222,7 @@ class BoundConnections:
 
     def turn(self) -> float:
         """Handle what is waiting; return 0 if more may be waiting, otherwise infinity."""
-        more = self._requests is not None and self._answer(self._requests)
+        more = self._requests is not None and repeat(partial(self._answer, self._requests), _MAX_EVENTS)
         for source in self._events:
             events, waiting = source.read()
             more |= waiting
@@ -241,18 +237,13 @@ class BoundConnections:
         if self._requests is not None:
             self._requests.close()
 
-    def _answer(self, requests: Socket) -> bool:
-        """Answer a limited number of libzmq's requests for authentication; return whether more may be waiting."""
-        try:
-            for _ in range(_MAX_EVENTS):
-                request = requests.recv_multipart(NOBLOCK)
-                key = self._allowed_key(request)
-                status = _ADMITTED if key else _REFUSED
-                # Version, request id, status, its text, user id, metadata. Messages of the peer carry the user id.
-                requests.send_multipart([_ZAP_VERSION, b"".join(request[1:2]), *status, key, b""], NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
+    def _answer(self, requests: Socket) -> None:
+        """Answer a request of libzmq for authentication."""
+        request = requests.recv_multipart(NOBLOCK)
+        key = self._allowed_key(request)
+        status = _ADMITTED if key else _REFUSED
+        # Version, request id, status, its text, user id, metadata. Messages of the peer carry the user id.
+        requests.send_multipart([_ZAP_VERSION, b"".join(request[1:2]), *status, key, b""], NOBLOCK)
 
     def _allowed_key(self, request: list[bytes]) -> bytes:
         """Return the key of a request (version, id, domain, address, identity, mechanism, key) if it is allowed."""
@@ -457,7 +448,8 @@ class OutgoingConnections:
         self._changed = changed
         self._connected = [False for _ in sockets]
         self._due = [NEVER for _ in sockets]
-        self._endpoints: Sequence[str] = ("", "")
+        self.endpoints: Sequence[str] = ("", "")
+        """What the sockets are connected to."""
         self._events = [
             ConnectionEvents(one, _FAILED | _CONNECTED | _SUCCEEDED | _DISCONNECTED | _RETRIED) for one in sockets
         ]
@@ -467,13 +459,9 @@ class OutgoingConnections:
         """The sockets to wait for."""
         return [events.socket for events in self._events]
 
-    def set_endpoints(self, endpoints: Endpoints) -> None:
-        """Set what the sockets are connected to."""
-        self._endpoints = endpoints
-
     def is_connected(self, number: int) -> bool:
         """Return whether a socket is connected; within a process it always is."""
-        return self._connected[number] or self._endpoints[number].startswith("inproc://")
+        return self._connected[number] or self.endpoints[number].startswith("inproc://")
 
     def turn(self) -> float:
         """Handle what is waiting, and connect again where it is due; return the seconds until the next call."""
@@ -508,7 +496,7 @@ class OutgoingConnections:
             self._failures, self.has_reported_failure, self._warnings = 0, False, Warnings(self._log)
         elif reason := self._reason(kind, value, moment - self._made[number]):
             self.has_reported_failure = True
-            self._warnings.add(reason, f"{self._endpoints[0]}: {reason}. Meanwhile, its holds do not arrive here")
+            self._warnings.add(reason, f"{self.endpoints[0]}: {reason}. Meanwhile, its holds do not arrive here")
 
     def _reason(self, kind: int, value: int, age: float) -> str:
         """Return why a handshake failed, as far as it is known; empty if it may have been a master that stopped.
@@ -533,7 +521,7 @@ class OutgoingConnections:
         return "the master ends each handshake: it may require CURVE (curve_key and curve_server here)"
 
     def _connect_again(self, number: int) -> None:
-        socket, endpoint = self._watched[number], self._endpoints[number]
+        socket, endpoint = self._watched[number], self.endpoints[number]
         self._due[number] = NEVER
         with suppress(zmq.ZMQError):  # libzmq may have forgotten the endpoint with its connection
             socket.disconnect(endpoint)

@@ -30,7 +30,7 @@ from headgate.link.batch import (
 )
 from headgate.link.connections import BoundCounters, BoundLink, Log, log_warning
 from headgate.link.curve import ServerKeys
-from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, Socket
+from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, Socket, repeat
 from headgate.release import NEVER
 
 
@@ -219,17 +219,15 @@ class ControlPublisher:
 
     def receive_subscriptions(self, limit: int) -> bool:
         """Receive up to `limit` subscriptions; return whether more may be waiting."""
-        try:
-            for _ in range(limit):
-                message = self._receive()
-                if message[1:].startswith(MASTERS):
-                    self._on_list(message[1 : 1 + MASTERS_SIZE], is_new=message[:1] == b"\1")
-                elif message[:1] == b"\1":
-                    self._counters.subscriptions += 1
-                    self._on_subscription(message[1:])
-        except zmq.Again:
-            return False
-        return True
+        return repeat(self._receive_subscription, limit)
+
+    def _receive_subscription(self) -> None:
+        message = self._receive()
+        if message[1:].startswith(MASTERS):
+            self._on_list(message[1 : 1 + MASTERS_SIZE], is_new=message[:1] == b"\1")
+        elif message[:1] == b"\1":
+            self._counters.subscriptions += 1
+            self._on_subscription(message[1:])
 
     def _on_list(self, digest: bytes, *, is_new: bool) -> None:
         """Compare what a peer lists as masters with what the others list."""

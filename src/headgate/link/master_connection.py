@@ -21,7 +21,16 @@ from headgate.limit.messages import topic
 from headgate.link.batch import BATCH, HOLDS, HOLDS_SIZE, MASTERS
 from headgate.link.connections import Log, OutgoingConnections, OutgoingCounters, log_warning
 from headgate.link.curve import ClientKeys
-from headgate.link.sockets import NOBLOCK, SNDMORE, Socket, close_sockets, connect_pair, has_message, open_socket
+from headgate.link.sockets import (
+    NOBLOCK,
+    SNDMORE,
+    Socket,
+    close_sockets,
+    connect_pair,
+    has_message,
+    open_socket,
+    repeat,
+)
 
 _MAX_CONTROL_SIZE = 4_096
 _MAX_QUEUED = 500
@@ -89,7 +98,7 @@ class MasterConnection:
         try:
             self.endpoints = connect_pair(self._accounting, self._control, address, keys)
             """What the two sockets are connected to."""
-            self.connections.set_endpoints(self.endpoints)
+            self.connections.endpoints = self.endpoints
         except BaseException:
             self.close()
             raise
@@ -146,19 +155,14 @@ class MasterConnection:
 
     def receive_subscriptions(self, limit: int) -> bool:
         """Receive up to `limit` subscriptions; return whether more may be waiting."""
-        try:
-            for _ in range(limit):
-                message = self._accounting.recv(NOBLOCK)
-                if message[:1] in _CHANGES:
-                    self._on_subscription(message[1:], _CHANGES[message[:1]])
-        except zmq.Again:
-            return False
-        return True
+        return repeat(self._receive_subscription, limit)
 
-    def _on_subscription(self, prefix: bytes, change: int) -> None:
+    def _receive_subscription(self) -> None:
         """Count a subscription; a headgate master has one to everything, and one that offers to read batches."""
+        message = self._accounting.recv(NOBLOCK)
+        change = _CHANGES.get(message[:1], 0)
         self._subscriptions += change
-        if prefix == BATCH:
+        if message[1:] == BATCH:
             self._to_batches += change
         self.is_subscribed = self._subscriptions > 0
         # With more subscriptions than that, one peer may be an original master.
@@ -166,12 +170,7 @@ class MasterConnection:
 
     def receive_controls(self, limit: int, handle: Callable[[list[bytes]], None]) -> bool:
         """Pass up to `limit` messages of the control socket to `handle`; return whether more may be waiting."""
-        try:
-            for _ in range(limit):
-                handle(self._control.recv_multipart(NOBLOCK))
-        except zmq.Again:
-            return False
-        return True
+        return repeat(lambda: handle(self._control.recv_multipart(NOBLOCK)), limit)
 
     def close(self) -> None:
         """Close the sockets; call it when no event loop watches them."""

@@ -21,7 +21,7 @@ from headgate.link.batch import BATCH, MASTERS, public_topic, record_count
 from headgate.link.connections import BoundCounters, BoundLink, Log, log_warning
 from headgate.link.curve import ClientKeys, ServerKeys, keys_of_masters
 from headgate.link.master_connection import MasterConnection, Owners
-from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, endpoints, has_message
+from headgate.link.sockets import NOBLOCK, SNDMORE, LoopDriver, endpoints, has_message, repeat
 from headgate.release import NEVER
 
 MasterKeys = ClientKeys | Sequence[ClientKeys | None] | None
@@ -155,7 +155,7 @@ class RouterLink(BoundLink):
             connection.receive_subscriptions(_MAX_MESSAGES)
         if subscribing or self._starting_until:
             self._update()
-        self._receive_accounting()
+        repeat(self._receive_accounting, _MAX_MESSAGES)
         for master in self.masters.values():
             master.receive_controls(_MAX_MESSAGES, partial(self._publish, master))
         self._receive_subscriptions()
@@ -197,12 +197,8 @@ class RouterLink(BoundLink):
     # -- accounting ----------------------------------------------------------------------------------------------
 
     def _receive_accounting(self) -> None:
-        try:
-            for _ in range(_MAX_MESSAGES):
-                frames, is_permitted, _ = self.receive()
-                self._route(frames, is_permitted=is_permitted)
-        except zmq.Again:
-            pass
+        frames, is_permitted, _ = self.receive()
+        self._route(frames, is_permitted=is_permitted)
 
     def _route(self, frames: list[bytes], *, is_permitted: bool) -> None:
         """Pass a message to the owner of its domain, or count why it is dropped."""
@@ -251,15 +247,10 @@ class RouterLink(BoundLink):
         passed on and ended at once: the masters see it, and nothing is stored. It is passed on as often as it is
         received, because the masters count who asks for holds of its own. What gatekeepers list does not concern them.
         """
-        topics: list[bytes] = []
-        try:
-            for _ in range(_MAX_MESSAGES):
-                message = self.receive_subscription()
-                if message[:1] == b"\1":
-                    self.counters.subscriptions += 1
-                    topics.append(message[1:])
-        except zmq.Again:
-            pass
+        messages: list[bytes] = []
+        repeat(lambda: messages.append(self.receive_subscription()), _MAX_MESSAGES)
+        topics = [message[1:] for message in messages if message[:1] == b"\1"]
+        self.counters.subscriptions += len(topics)
         for prefix in [prefix for prefix in topics if not prefix.startswith(MASTERS)]:
             for master in self.masters.values():
                 master.subscribe(prefix)

@@ -112,6 +112,16 @@ def open_socket(context: "zmq.Context[Socket]", kind: int, *, queue: int, larges
     return socket
 
 
+def repeat(receive: Callable[[], object], limit: int) -> bool:
+    """Receive messages by a function until none waits, `limit` at most; return whether more may wait."""
+    try:
+        for _ in range(limit):
+            receive()
+    except zmq.Again:
+        return False
+    return True
+
+
 def connect_pair(accounting: Socket, control: Socket, address: str, keys: ClientKeys | None = None) -> Endpoints:
     """Connect both sockets to the master at `address`, which need not be running yet; with `keys`, by CURVE."""
     pair = endpoints(address)

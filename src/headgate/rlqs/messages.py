@@ -153,27 +153,12 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise WireError("the end of an integer is missing")
 
 
-def allow_all(bucket_id: bytes, seconds: int) -> bytes:
-    """Encode the action that admits all requests of a bucket for so many seconds, at least 1."""
-    return _assignment(bucket_id, seconds, _ALLOW_ALL)
-
-
-def deny_all(bucket_id: bytes, seconds: int) -> bytes:
-    """Encode the action that denies all requests of a bucket for so many seconds, at least 1."""
-    return _assignment(bucket_id, seconds, _DENY_ALL)
-
-
-def token_bucket(bucket_id: bytes, seconds: int, *, tokens: int, fill: int, interval: int) -> bytes:
-    """Encode the action that limits a bucket for so many seconds: at most `tokens`, and `fill` more per `interval`.
-
-    All are whole numbers of at least 1; `interval` is in seconds.
-    """
-    return _assignment(bucket_id, seconds, _token_bucket(tokens, fill, interval))
-
-
 @lru_cache(_CACHED_STRATEGIES)
-def _token_bucket(tokens: int, fill: int, interval: int) -> bytes:
-    """Encode a strategy; most clients have the same, the whole rule, as they use one Envoy."""
+def token_bucket(tokens: int, fill: int, interval: int) -> bytes:
+    """Encode the strategy that admits at most `tokens` requests, and `fill` more per `interval`, in seconds.
+
+    All are whole numbers of at least 1. Most clients have the same strategy, the whole rule, as they use one Envoy.
+    """
     return _bytes(3, _integer(1, tokens) + _bytes(2, _integer(1, fill)) + _bytes(3, _integer(1, interval)))
 
 
@@ -182,7 +167,8 @@ def abandon(bucket_id: bytes) -> bytes:
     return _bytes(1, _bytes(1, bucket_id) + _bytes(3, b""))
 
 
-def _assignment(bucket_id: bytes, seconds: int, strategy: bytes) -> bytes:
+def assign(bucket_id: bytes, seconds: int, strategy: bytes) -> bytes:
+    """Encode the action that gives a bucket a strategy for so many seconds, at least 1."""
     assignment = _bytes(2, _integer(1, seconds)) + _bytes(3, strategy)
     return _bytes(1, _bytes(1, bucket_id) + _bytes(2, assignment))
 
@@ -206,5 +192,5 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-_ALLOW_ALL: Final = _integer(1, 0)
-_DENY_ALL: Final = _integer(1, 1)
+ALLOW_ALL: Final = _integer(1, 0)
+DENY_ALL: Final = _integer(1, 1)

@@ -184,7 +184,7 @@ class QuotaService:
             self._table.remove(claim)
         elif allowed is None:
             claim.assignment = Assignment("allow", expires=moment + TIME_TO_LIVE)
-            self._send(claim, messages.allow_all(claim.bucket_id, TIME_TO_LIVE))
+            self._send(claim, messages.assign(claim.bucket_id, TIME_TO_LIVE, messages.ALLOW_ALL))
         else:
             if elapsed > 0.0:
                 offered = (usage.allowed + usage.denied) / elapsed
@@ -249,15 +249,13 @@ class QuotaService:
         """
         if tokens == 0 and share * _REPORT_INTERVAL < 1.0:
             claim.assignment = Assignment("deny", share, moment + TIME_TO_LIVE)
-            self._send(claim, messages.deny_all(claim.bucket_id, TIME_TO_LIVE))
+            self._send(claim, messages.assign(claim.bucket_id, TIME_TO_LIVE, messages.DENY_ALL))
             return
         is_single = tokens == 1 and share * _REPORT_INTERVAL < 1.0
         claim.assignment = Assignment("tokens", share, moment + TIME_TO_LIVE, is_single)
         fill = min(_MAX_FILL, max(1, round(share * _FILL_INTERVAL)))
-        action = messages.token_bucket(
-            claim.bucket_id, TIME_TO_LIVE, tokens=max(1, tokens), fill=fill, interval=_FILL_INTERVAL
-        )
-        self._send(claim, action)
+        strategy = messages.token_bucket(max(1, tokens), fill, _FILL_INTERVAL)
+        self._send(claim, messages.assign(claim.bucket_id, TIME_TO_LIVE, strategy))
 
     def on_control(self, domain: str, identifier: bytes, release: float, *, now: float, moment: float) -> None:
         """Deny the requests of an identifier for which a control has been published, if its hold is long enough."""
@@ -289,7 +287,7 @@ class QuotaService:
             return
         seconds = math.ceil(until - moment)
         claim.assignment = Assignment("deny", old.share, moment + seconds, old.is_single)
-        self._send(claim, messages.deny_all(claim.bucket_id, seconds))
+        self._send(claim, messages.assign(claim.bucket_id, seconds, messages.DENY_ALL))
 
     def _send(self, claim: Claim, action: bytes) -> None:
         if claim.bucket_id:

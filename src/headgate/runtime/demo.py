@@ -127,9 +127,7 @@ class PhaseResult(msgspec.Struct, frozen=True):
 class Frame(NamedTuple):
     """What happened since the last frame of a phase. Rates are per second."""
 
-    phase: Phase
     elapsed: float
-    seconds: float
     offered: float
     sent: float
     served: float
@@ -155,11 +153,6 @@ class Tally:
         self.served += served
         self.waits.append(wait if served else DEADLINE)
 
-    @property
-    def served_part(self) -> float:
-        """The part of the ended requests that was served; 1 if none has ended."""
-        return self.served / len(self.waits) if self.waits else 1.0
-
 
 def phase_result(phase: Phase, seconds: float, tallies: dict[Kind, Tally], fraction: float | None) -> PhaseResult:
     """Return the figures of a phase."""
@@ -170,7 +163,7 @@ def phase_result(phase: Phase, seconds: float, tallies: dict[Kind, Tally], fract
         offered=round(sum(tally.offered for tally in tallies.values()) / seconds, 1),
         capacity=CAPACITY,
         goodput=round(sum(tally.served for tally in tallies.values()) / seconds, 1),
-        people_served=round(people.served_part, 4),
+        people_served=round(people.served / len(people.waits) if people.waits else 1.0, 4),
         people_p99_ms=round(1000 * waits[math.ceil(0.99 * len(waits)) - 1]),
         fraction=fraction,
     )
@@ -194,7 +187,10 @@ class Client:
 
     async def get(self, path: str, fields: str = "") -> tuple[int, Pairs, bytes]:
         """Send a request; raises `FetchError` or `OSError` without a response. If cancelled, the connection closes."""
-        reader, writer = self._idle.pop() if self._idle else await self._open()
+        if self._idle:
+            reader, writer = self._idle.pop()
+        else:
+            reader, writer = await asyncio.open_connection(*self.target, local_addr=(self._source, 0))
         try:
             writer.write(f"GET {path} HTTP/1.1\r\n{self._head}{fields}\r\n".encode())
             parsed = parse_response_head(await reader.readuntil(b"\r\n\r\n"))
@@ -210,9 +206,6 @@ class Client:
         else:
             writer.close()
         return parsed.status, [(name.decode(), value.decode()) for name, value in split_fields(parsed.lines)], body
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(*self.target, local_addr=(self._source, 0))
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -383,7 +376,7 @@ async def run_phase(site: Site, phase: Phase, seconds: float, view: View) -> Pha
             await asyncio.sleep(min(FRAME, seconds - elapsed))
             fraction = await site.fraction() if phase.has_gate else None
             after = counts(tallies)
-            view(frame(phase, seconds, (elapsed, clock() - began), (before, after), fraction))
+            view(frame((elapsed, clock() - began), (before, after), fraction))
             before = after
     finally:
         for task in sending:
@@ -402,11 +395,9 @@ def counts(tallies: dict[Kind, Tally]) -> Counts:
     return wanted, sent, sum(one.served for one in every), people.served, len(people.waits)
 
 
-def frame(
-    phase: Phase, seconds: float, times: tuple[float, float], states: tuple[Counts, Counts], fraction: float | None
-) -> Frame:
-    """Return what happened between two times and counts of a phase of `seconds`."""
+def frame(times: tuple[float, float], states: tuple[Counts, Counts], fraction: float | None) -> Frame:
+    """Return what happened between two times and counts."""
     offered, sent, served, of_people, ended = (after - before for before, after in zip(*states, strict=True))
     since = times[1] - times[0] or math.inf  # a delayed loop may have two frames at one time
     people = of_people / ended if ended else 1.0
-    return Frame(phase, times[1], seconds, offered / since, sent / since, served / since, people, fraction)
+    return Frame(times[1], offered / since, sent / since, served / since, people, fraction)

@@ -98,12 +98,9 @@ class WorkerProcess(Generic[_State]):
         self._spec = spec
         self._decode_state = msgspec.msgpack.Decoder(type(spec.initial_state)).decode
         self._queries: deque[asyncio.Future[bytes | None]] = deque()
-        self._settled = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set when it is ready or has failed."""
         self._receiving = asyncio.get_running_loop().create_task(self._receive())
-
-    async def settled(self) -> None:
-        """Wait until it is ready or has failed."""
-        await self._settled.wait()
 
     async def state(self, *, whole: bool) -> _State:
         """Return its current state, or the last one when it does not report in time."""
@@ -153,11 +150,11 @@ class WorkerProcess(Generic[_State]):
                 self.failure = message.reason
             elif isinstance(message, Ready):
                 self.ready = True
-                self._settled.set()
+                self.settled.set()
             else:
                 self._spec.on_worker_message(self, message)
         self.ready = False
-        self._settled.set()
+        self.settled.set()
         for query in self._queries:
             query.set_result(None)
 
@@ -275,7 +272,7 @@ class Supervisor(Generic[_State]):
         self._running[process.pid] = worker
         try:
             async with asyncio.timeout(self._start_timeout):
-                await worker.settled()
+                await worker.settled.wait()
         except TimeoutError:
             worker.failure = f"not ready {self._start_timeout:g} s after its start"
             process.kill()

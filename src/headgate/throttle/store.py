@@ -69,10 +69,6 @@ class ThrottleEntry(msgspec.Struct, eq=False, gc=False):
         # d) release_time = max(now + delay, release_time)
         self.hold_until(advance(now, delay), ASAP, now)
 
-    def take_back(self) -> None:
-        """Take back the success that was just counted."""
-        self.count += 1
-
     def hold_until(self, backoff: float, retry_after: float, now: float, cause: str = "retry-after") -> None:
         """Move the ends of the backoff and of the `Retry-After` to later instants; never to earlier ones."""
         if backoff > self.backoff:

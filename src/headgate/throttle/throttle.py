@@ -269,7 +269,7 @@ class Throttle:
             return
         if status not in self.policy.failure_statuses and status not in UNCOUNTED:
             entry = self._store.found_or_new(target, now=now)
-            entry.take_back()
+            entry.count += 1  # without the success that was just counted
             entry.fail(now, self.policy, self.draw())
 
     def user_gesture(self, *, now: float) -> None:

@@ -5,7 +5,7 @@ import pytest
 from headgate.cli import demo
 from headgate.runtime.demo import PHASES, Frame, PhaseResult
 
-FRAME = Frame(PHASES[2], 3.0, 8.0, 1000.0, 103.0, 97.0, people_served=1.0, fraction=0.03)
+FRAME = Frame(3.0, 1000.0, 103.0, 97.0, people_served=1.0, fraction=0.03)
 RESULT = PhaseResult("overload_with", 995.0, 100.0, 97.0, 0.999, 180, 0.03)
 
 

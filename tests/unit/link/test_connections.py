@@ -53,7 +53,7 @@ class Client:
         self.sockets[1].subscribe(b"api\0")
         self.connections = OutgoingConnections(self.sockets, keys, self.counters, self.lines.append)
         if address:
-            self.connections.set_endpoints(connect_pair(*self.sockets, address, keys))
+            self.connections.endpoints = connect_pair(*self.sockets, address, keys)
 
     @property
     def is_connected(self):

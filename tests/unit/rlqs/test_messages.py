@@ -67,8 +67,8 @@ def test_a_bucket_without_keys_and_one_with_too_many():
 
 def test_actions():
     bucket = b"\x0a\x02\x0a\x00"
-    assert messages.deny_all(bucket, 300).hex() == "0a110a040a020a001209120308ac021a020801"
-    assert messages.allow_all(bucket, 10).hex() == "0a100a040a020a0012081202080a1a020800"
+    assert messages.assign(bucket, 300, messages.DENY_ALL).hex() == "0a110a040a020a001209120308ac021a020801"
+    assert messages.assign(bucket, 10, messages.ALLOW_ALL).hex() == "0a100a040a020a0012081202080a1a020800"
     assert messages.abandon(bucket).hex() == "0a080a040a020a001a00"
-    filled = messages.token_bucket(bucket, 10, tokens=29, fill=290_000, interval=1_000)
-    assert filled.hex() == "0a1d0a040a020a0012151202080a1a0f1a0d081d120408d0d9111a0308e807"
+    filled = messages.token_bucket(29, 290_000, 1_000)
+    assert messages.assign(bucket, 10, filled).hex() == "0a1d0a040a020a0012151202080a1a0f1a0d081d120408d0d9111a0308e807"

@@ -92,7 +92,7 @@ async def test_worker_that_hangs_at_its_start_is_replaced(program, monkeypatch):
         await third.wait()
         while not supervisor.workers:  # noqa: ASYNC110 - nothing tells when a process was started
             await asyncio.sleep(0.01)
-        await supervisor.workers[0].settled()
+        await supervisor.workers[0].settled.wait()
         assert supervisor.unready() == ""
     await supervisor.stop(10)
     assert "ended (exit 3)" in lines[0]

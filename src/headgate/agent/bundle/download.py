@@ -3,8 +3,9 @@
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from io import FileIO
-from typing import Final, Self
+from typing import Final
 
 from headgate.bundle.files.open_file import OpenFile
 from headgate.errors import FetchError
@@ -18,7 +19,7 @@ UNCODED: Final = {"Accept-Encoding": "identity"}
 """The field of a request for a bundle: the length of a coded body does not limit that of the decoded one."""
 
 
-class Download:
+class Download(AbstractContextManager["Download"]):
     """A temporary file that grows; a context manager, after which it is gone unless it was taken.
 
     Raises `FetchError` for a response that is not a whole bundle, served as one: "Clients SHOULD reject bundles served
@@ -44,9 +45,6 @@ class Download:
         if stated.isascii() and stated.isdigit() and int(stated[:20]) > max_bytes:
             raise self._too_long()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - this is the context manager
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -10,9 +10,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport, BaseTransport
 else:
     # Clients of either library accept any object with the methods.
-    AsyncBaseTransport = BaseTransport = object
+    AsyncBaseTransport, BaseTransport = AbstractAsyncContextManager, AbstractContextManager
 
 SOURCE: Final = (b"headgate-source", b"bundle")
 """The field that a response out of a bundle has."""
@@ -283,9 +283,6 @@ class BundleTransport(TransportCore, BaseTransport):
 
     new_lock = staticmethod(threading.Lock)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None = None,
@@ -344,9 +341,6 @@ class AsyncBundleTransport(TransportCore, AsyncBaseTransport):
         import anyio
 
         return anyio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self,

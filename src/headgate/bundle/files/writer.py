@@ -7,8 +7,8 @@ its payload. The same exchanges in the same order always give the same bytes.
 
 from array import array
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self
 
 from headgate.bundle.files.atomic_file import Progress, Target, check_target, open_output
 from headgate.bundle.files.payloads import PreparedPayload, Spool, payload_chunks, payload_length, prepare_payload
@@ -69,7 +69,7 @@ class Responses:
         return layout.length
 
 
-class BundleWriter:
+class BundleWriter(AbstractContextManager["BundleWriter"]):
     """Writes one bundle to a path or a binary file, which may be a pipe; a context manager.
 
     The bundle is written by `close()`, or when the `with` block ends without an exception. A path then has the whole
@@ -105,9 +105,6 @@ class BundleWriter:
         self._spool: Spool | None = None
         self._untyped: list[str] = []
         self._open = True
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,7 +11,7 @@ import click
 from headgate.cli.bundle.output import NEW_OUT, OUT, output_target, progress_bar
 from headgate.cli.bundle.source_options import BundleSource, absolute, with_source
 from headgate.cli.output import exit_with_failure, format_count, format_size, printable, progress
-from headgate.cli.params import Parsed, header_option, identity_option
+from headgate.cli.params import Parsed, header_option, identity_option, misuse_if
 from headgate.errors import ConfigurationError, fail_if
 from headgate.http.fields import join_fields
 
@@ -142,16 +142,14 @@ def _source(
     """Open the source that was named; exactly one is allowed."""
     base_url = named.pop("base_url")
     given = {name: value for name, value in named.items() if value is not None}
-    if len(given) != 1:
-        raise click.UsageError("name one source: --dir DIR --base-url URL, --har FILE or --urls FILE")
+    misuse_if(len(given) != 1, "name one source: --dir DIR --base-url URL, --har FILE or --urls FILE")
     ((kind, value),) = given.items()
     if (kind == "directory") != (base_url is not None):
         fault = "--dir needs --base-url, the URL of the directory"
         raise click.UsageError(fault if base_url is None else "--base-url is for --dir only")
     if kind == "urls":
         return _urls(value, identity)
-    if identity is not None:
-        raise click.UsageError("--identity is for --urls only")
+    misuse_if(identity is not None, "--identity is for --urls only")
     return _har(value) if kind == "har" else _directory(value, base_url or "", primary_url, out)
 
 
@@ -226,10 +224,6 @@ def _with_fields(exchanges: "Iterable[Exchange]", added: dict[str, str]) -> "Ite
 
     for exchange in exchanges:
         yield replace(exchange, headers={**exchange.headers, **added})
-
-
-if TYPE_CHECKING:
-    from headgate.bundle.model import Version
 
 
 @click.command(short_help="Convert a bundle to another version of the format.")

@@ -22,7 +22,7 @@ from headgate.cli.output import (
     report_read_errors,
     style,
 )
-from headgate.cli.params import Parsed
+from headgate.cli.params import Parsed, misuse_if
 from headgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def sign(
     elif key is not None and (certificate is None or validity_url is None):
         missing = "--certificate" if certificate is None else "--validity-url"
         raise click.UsageError(f"missing option '{missing}'; --integrity-block signs the file as a whole without it")
-    if key is None and not remove:
-        raise click.UsageError("missing option '--key', the private key to sign with")
+    misuse_if(key is None and not remove, "missing option '--key', the private key to sign with")
     from headgate.bundle.signing import add_integrity, remove_integrity, sign_bundle
 
     target = output_target(out)
@@ -174,8 +173,9 @@ def verify(
     headgate bundle verify app.swbn --web-bundle-id 4tkrnsmftl4ggvvdkfth3piainqragus2qbhf7rlz2a3wo3rh4wqaaic
     headgate bundle verify signed.wbn --trust roots.pem --json
     """
-    if trust is not None and any_certificate:
-        raise click.UsageError("--trust and --any-certificate exclude each other; give one of them")
+    misuse_if(
+        trust is not None and any_certificate, "--trust and --any-certificate exclude each other; give one of them"
+    )
     roots = read_secret(trust) if trust is not None else None
     from headgate.bundle.signing import verify_bundle
 
