@@ -166,25 +166,12 @@ def test_configured_texts_are_read() -> None:
         assert parse_identify(way, PROXIES, fields=["Forwarded"])(both) == b"9.9.9.9"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "header",
-        "header:",
-        "header: ",
-        "cookie:x",
-        "client-address:1",
-        "header:Ü",
-        "header:X Y",
-        "header:X\r\nY",
-        "header:X:",
-    ],
-)
-def test_unknown_texts_are_refused_and_quoted(text: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        parse_identify(text)
-    assert repr(text) in str(caught.value)
+def test_unknown_texts_are_refused_and_quoted() -> None:
+    headers = ("header" + rest for rest in ("", ":", ": ", ":Ü", ":X Y", ":X\r\nY", ":X:"))
+    for text in ("", "cookie:x", "client-address:1", *headers):
+        with pytest.raises(ConfigurationError) as caught:
+            parse_identify(text)
+        assert repr(text) in str(caught.value)
 
 
 def test_name_that_no_field_can_have_is_refused() -> None:

@@ -330,14 +330,10 @@ def test_lifeboat_response_has_no_throttling_fields():
     assert set(lifeboat_headers(dict.fromkeys(held, "9"), ORIGIN)) == {"cache-control", "headgate-source"}
 
 
-@pytest.mark.parametrize("status", [0, 99, 100, 101, 103, 199, 206, 304, 600, 999])
-def test_statuses_that_need_their_request_are_refused(status):
-    assert f"its status {status} is" in unservable(status)
-
-
-@pytest.mark.parametrize("status", [200, 204, 205, 301, 404, 416, 500, 503, 599])
-def test_other_final_statuses_are_sent(status):
-    assert unservable(status) == ""
+def test_final_statuses_are_sent_unless_they_need_their_request():
+    for status in (0, 99, 100, 101, 103, 199, 206, 304, 600, 999):
+        assert f"its status {status} is" in unservable(status)
+    assert [unservable(status) for status in (200, 204, 205, 301, 404, 416, 500, 503, 599)] == [""] * 9
 
 
 @pytest.mark.parametrize(
@@ -355,23 +351,11 @@ def test_vary_names_the_negotiated_fields(stored, sent):
     assert headers["vary"] == sent
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("x", "a\r\nb: c"),
-        ("x", "a\nb"),
-        ("x", "a\0"),
-        ("x", "a\x01"),
-        ("x", "\x7f"),
-        ("x y", "a"),
-        ("", "a"),
-        ("x:", "a"),
-    ],
-)
-def test_invalid_fields_are_refused(name, value):
-    with pytest.raises(Unservable):
-        field_lines({name: value})
-
-
-def test_values_are_sent_as_latin_1():
+def test_values_are_sent_as_latin_1_and_invalid_fields_are_refused():
+    for name, value in (
+        *(("x", value) for value in ("a\r\nb: c", "a\nb", "a\0", "a\x01", "\x7f")),
+        *((name, "a") for name in ("x y", "", "x:")),
+    ):
+        with pytest.raises(Unservable):
+            field_lines({name: value})
     assert field_lines({"x": "a\tb \xe9\xff"}) == [(b"x", b"a\tb \xe9\xff")]

@@ -519,6 +519,14 @@ def test_either_side_is_paused_while_the_other_is_slow() -> None:
     assert harness.client.calls == ["pause", "resume"]
 
 
+def test_an_origin_that_is_paused_at_the_end_of_a_response_is_read_for_the_next_one() -> None:
+    harness = started(request(), RESPONSE[:-1])
+    harness.exchange.pause_response()
+    harness.upstream.data_received(RESPONSE[-1:])
+    assert harness.context.pool.idle == [harness.upstream]
+    assert harness.origin.reading
+
+
 UPGRADE = b"Connection: Upgrade", b"Upgrade: websocket"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
