@@ -93,8 +93,10 @@ class ProcessControl:
     def add(self, record: RequestRecord) -> None:
         """Keep a completed request."""
         request, accounting, reason = record.request, record.accounting, record.reason
-        kept = {"request_id": record.request_id.decode(), "received": record.received, "status": record.status}
-        kept |= {
+        kept = {
+            "request_id": record.request_id.decode(),
+            "received": record.received,
+            "status": record.status,
             "agent": record.agent,
             "reason": reason,
             "cause": _CAUSES.get(reason),
@@ -115,7 +117,7 @@ class ProcessControl:
         requests.append((b"" if accounting is None else accounting.identifier, kept))
 
     def find(self, text: str) -> list[bytes]:
-        """Return the identifiers that a text can mean: an address, the value of a header, or a digest."""
+        """Return the identifiers that an address, the value of a header, or a digest can mean, the likeliest first."""
         if text.startswith("sha256:"):
             keys = {key for key, _ in chain(self._refused, self._others) if identifier_digest(key) == text}
             return [*keys, text.encode()]
@@ -125,18 +127,19 @@ class ProcessControl:
 
                 text = url.identifier if (url := agent_url(text)) is not None else text
         value = text.encode()
-        address = self._address.per_connection(text.partition("/")[0]) if _is_address(text) else None
-        return [address or value, value, header_identifier(b"", value), header_identifier(b"authorization", value)]
+        likeliest = value if text.startswith("https://") else header_identifier(b"authorization", value)
+        if _is_address(text):
+            likeliest = self._address.per_connection(text.partition("/")[0]) or value
+        return [likeliest, value, header_identifier(b"", value), header_identifier(b"authorization", value)]
 
     def why(self, identifiers: Sequence[bytes], request_id: str) -> dict[str, Any]:
         """Return the last requests of identifiers, or with an id, and the holds in force."""
         now, wanted = time.time(), set(identifiers)
         requests = [
             (key, kept)
-            for key, kept in chain(self._refused, self._others)
+            for key, kept in sorted(chain(self._refused, self._others), key=lambda pair: -pair[1]["received"])
             if (kept["request_id"] == request_id if request_id else key in wanted)
-        ]
-        requests = sorted(requests, key=lambda pair: -pair[1]["received"])[:_MAX_SHOWN]
+        ][:_MAX_SHOWN]
         wanted |= {key for key, _ in requests if key}
         releases = ((name, key, self._holds.held(name, key, now=now)) for name in self._domains for key in wanted)
         held = [
@@ -198,9 +201,10 @@ def master_control(
     link: MasterLink, ipv6_prefix: int, by_hand: dict[tuple[str, bytes], float] | None = None
 ) -> ProcessControl:
     """Return what answers the queries to a master; `by_hand` has the holds that an operator has made."""
-    address = client_address(ipv6_prefix=ipv6_prefix)
     return ProcessControl().configure(
-        MasterHolds(link, {} if by_hand is None else by_hand), link.master.domains.values(), address
+        MasterHolds(link, {} if by_hand is None else by_hand),
+        link.master.domains.values(),
+        client_address(ipv6_prefix=ipv6_prefix),
     )
 
 
@@ -239,7 +243,8 @@ async def run_control(server: Server, name: str, arguments: Mapping[str, str], p
 
 async def _act(server: Server, name: str, identifiers: list[bytes], arguments: Mapping[str, str], peer: str) -> Any:
     """Hold or release a client."""
-    done, more, noun = identifier_digest(identifiers[0]), {}, "holds"
+    text, more, noun = arguments["identifier"], {}, "holds"
+    done = text if text.startswith("sha256:") else identifier_digest(identifiers[0])
     if name == "hold":
         more = {"seconds": _seconds(arguments.get("seconds", ""))}
         identifiers = identifiers[:1] if _is_address(done) else identifiers
