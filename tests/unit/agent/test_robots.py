@@ -32,9 +32,8 @@ def ok(body=RULES, *fields):
     return AdviceResponse(200, [("Content-Type", "text/plain"), *fields], body)
 
 
-@pytest.mark.parametrize(
-    ("response", "expected", "seconds"),
-    [
+def test_responses_mean_what_rfc_9309_says():
+    for response, expected, seconds in (
         (ok(), robots.RobotRules, 86_400),
         (ok(b"\xff\xfe <html>", ("Cache-Control", "max-age=3600")), robots.RobotRules, 3600),
         (ok(RULES, ("Cache-Control", "max-age=999999")), robots.RobotRules, 86_400),
@@ -46,14 +45,12 @@ def ok(body=RULES, *fields):
         (AdviceResponse(503, [("Retry-After", "120")], None), type(UNREACHABLE), 120),
         (AdviceResponse(429, [], None), type(UNREACHABLE), 60),
         (NETWORK_ERROR, type(UNREACHABLE), 60),
-    ],
-)
-def test_responses_mean_what_rfc_9309_says(response, expected, seconds):
-    resource = robots.RobotsResource("ExampleBot")
-    result, reason = resource.interpret(response)
-    assert isinstance(result, expected)
-    assert "robots.txt" in reason
-    assert resource.fresh_for(response, result, now=NOW) == seconds
+    ):
+        resource = robots.RobotsResource("ExampleBot")
+        result, reason = resource.interpret(response)
+        assert isinstance(result, expected), response
+        assert "robots.txt" in reason, response
+        assert resource.fresh_for(response, result, now=NOW) == seconds, response
 
 
 def test_rules_are_those_of_the_most_specific_group():

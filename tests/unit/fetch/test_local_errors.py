@@ -4,8 +4,6 @@ import errno
 import socket
 import ssl
 
-import pytest
-
 from headgate.fetch.local_errors import is_local, is_refused_by_proxy
 
 FULL = OSError(errno.EMFILE, "Too many open files")
@@ -21,9 +19,8 @@ def wrapped(error: BaseException, *, explicitly: bool) -> BaseException:
     return outermost
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_missing_local_resources_are_local():
+    for error in (
         FULL,
         OSError(errno.EADDRNOTAVAIL, ""),
         OSError(errno.ENETUNREACH, ""),
@@ -32,15 +29,12 @@ def wrapped(error: BaseException, *, explicitly: bool) -> BaseException:
         wrapped(FULL, explicitly=True),
         wrapped(FULL, explicitly=False),
         ExceptionGroup("both", [FULL, OSError(errno.ENFILE, "")]),
-    ],
-)
-def test_missing_local_resources_are_local(error):
-    assert is_local(error)
+    ):
+        assert is_local(error), error
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_errors_that_an_origin_can_cause_are_not_local():
+    for error in (
         REFUSED,
         TimeoutError(),
         TimeoutError(errno.ETIMEDOUT, ""),
@@ -50,23 +44,18 @@ def test_missing_local_resources_are_local(error):
         ExceptionGroup("one address of two", [OSError(errno.ENETUNREACH, ""), REFUSED]),
         # OpenSSL's number 1 is a failure of TLS, the system's is a lack of permission.
         ssl.SSLError(errno.EPERM, "certificate verify failed"),
-    ],
-)
-def test_errors_that_an_origin_can_cause_are_not_local(error):
-    assert not is_local(error)
+    ):
+        assert not is_local(error), error
 
 
-@pytest.mark.parametrize(
-    ("message", "refused"),
-    [
+def test_a_refusal_by_a_proxy_is_told_from_an_unreachable_origin():
+    for message, refused in (
         ("407 Proxy Authentication Required", True),
         ("Tunnel connection failed: 403 Forbidden", True),
         ("Tunnel connection failed: 502 Bad Gateway", False),
         ("the proxy closed the connection", True),
-    ],
-)
-def test_a_refusal_by_a_proxy_is_told_from_an_unreachable_origin(message, refused):
-    assert is_refused_by_proxy(OSError(message)) is refused
+    ):
+        assert is_refused_by_proxy(OSError(message)) is refused, message
 
 
 def test_circular_causes_end():

@@ -102,9 +102,8 @@ def test_frames_without_a_purpose_are_removed_however_they_are_split(step: int) 
     assert guarding.head_sizes == {1: 12}
 
 
-@pytest.mark.parametrize(
-    ("raw", "incomplete"),
-    [
+def test_incomplete_input_is_known() -> None:
+    for raw, incomplete in (
         (b"", True),  # and nothing has come at all
         (PREFACE[:5], True),
         (PREFACE, True),
@@ -114,12 +113,10 @@ def test_frames_without_a_purpose_are_removed_however_they_are_split(step: int) 
         (SETTLED + HeadersFrame(1, data=b"abc").serialize(), True),
         (SETTLED + HeadersFrame(1, flags=["END_HEADERS"]).serialize(), False),
         (SETTLED + DataFrame(1, data=b"abc").serialize()[:-1], False),  # a tunnel has its own timeout
-    ],
-)
-def test_incomplete_input_is_known(raw: bytes, incomplete: bool) -> None:
-    guarding = guard()
-    passed(guarding, raw)
-    assert bool(guarding.incomplete) is incomplete
+    ):
+        guarding = guard()
+        passed(guarding, raw)
+        assert bool(guarding.incomplete) is incomplete, raw
 
 
 BLOCK = HeadersFrame(1, data=b"a").serialize()

@@ -6,9 +6,8 @@ from headgate.bundle.format.cbor import MAX_NESTING, UINT, CborError, Items, enc
 
 
 class TestHeads:
-    @pytest.mark.parametrize(
-        ("argument", "written"),
-        [
+    def test_heads_are_written_in_their_shortest_form(self):
+        for argument, written in (
             (0, "00"),
             (23, "17"),
             (24, "1818"),
@@ -19,17 +18,14 @@ class TestHeads:
             (2**32 - 1, "1affffffff"),
             (2**32, "1b0000000100000000"),
             (2**64 - 1, "1bffffffffffffffff"),
-        ],
-    )
-    def test_heads_are_written_in_their_shortest_form(self, argument, written):
-        assert head(UINT, argument).hex() == written
-        assert read_head(bytes.fromhex(written)) == (UINT, argument, len(written) // 2)
+        ):
+            assert head(UINT, argument).hex() == written, argument
+            assert read_head(bytes.fromhex(written)) == (UINT, argument, len(written) // 2), argument
 
 
 class TestEncode:
-    @pytest.mark.parametrize(
-        ("value", "written"),
-        [
+    def test_values_have_one_encoding(self):
+        for value, written in (
             (1, "01"),
             (b"ab", "426162"),
             ("ü", "62c3bc"),
@@ -38,10 +34,8 @@ class TestEncode:
             (True, "f5"),
             (False, "f4"),
             ({"b": 1, "a": 2, "": 3, b"zz": 4}, "a4427a7a04600361610261620 1".replace(" ", "")),
-        ],
-    )
-    def test_values_have_one_encoding(self, value, written):
-        assert encode(value).hex() == written
+        ):
+            assert encode(value).hex() == written, value
 
     def test_map_keys_sort_by_their_encoded_bytes(self):
         # RFC 8949, section 4.2.1: bytewise, so a shorter key comes first because its head does.
@@ -96,9 +90,8 @@ class TestRecord:
 
 
 class TestAny:
-    @pytest.mark.parametrize(
-        "written",
-        [
+    def test_well_formed_deterministic_items_are_read(self):
+        for written in (
             "f6",
             "f0",
             "f820",
@@ -111,11 +104,9 @@ class TestAny:
             "20",
             "80",
             "a0",
-        ],
-    )
-    def test_well_formed_deterministic_items_are_read(self, written):
-        source = bytes.fromhex(written)
-        assert Items(source + b"\0").any() == source
+        ):
+            source = bytes.fromhex(written)
+            assert Items(source + b"\0").any() == source, written
 
     @pytest.mark.parametrize(
         ("written", "step"),

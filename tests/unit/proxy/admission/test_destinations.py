@@ -234,9 +234,8 @@ def override(overrides: Overrides, text: str) -> list[str]:
     return [str(endpoint) for endpoint in overrides.endpoints(authority)]
 
 
-@pytest.mark.parametrize(
-    ("entries", "target", "endpoints"),
-    [
+def test_entries_and_the_endpoints_of_a_target() -> None:
+    for entries, target, endpoints in (
         ("a.test=127.0.0.1", "A.test.:8443", "127.0.0.1:8443"),
         ("A.TEST.=127.0.0.1:8443", "a.test:443", "127.0.0.1:8443"),
         ("a.test=::1", "a.test:443", "[::1]:443"),
@@ -254,10 +253,8 @@ def override(overrides: Overrides, text: str) -> list[str]:
         ("*=127.0.0.1", "[2606:4700::1]:443", ""),
         ("93.184.216.34=127.0.0.1:8443", "0x5db8d822:443", "127.0.0.1:8443"),
         ("[2606:4700::1]=127.0.0.2", "[2606:4700:0::1]:443", "127.0.0.2:443"),
-    ],
-)
-def test_entries_and_the_endpoints_of_a_target(entries: str, target: str, endpoints: str) -> None:
-    assert override(Overrides(entries.split()), target) == endpoints.split()
+    ):
+        assert override(Overrides(entries.split()), target) == endpoints.split(), entries
 
 
 INVALID_ENTRIES = [

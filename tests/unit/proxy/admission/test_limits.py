@@ -13,17 +13,14 @@ from headgate.proxy.refusal import Refusal
 from tests.unit.proxy.admission.locks import locked_by_another
 
 
-@pytest.mark.parametrize(
-    ("host", "client"),
-    [
+def test_clients_are_identified_by_address():
+    for host, client in (
         ("192.0.2.7", bytes([192, 0, 2, 7])),
         ("::ffff:192.0.2.7", bytes([192, 0, 2, 7])),
         ("2001:db8:1:2:3:4:5:6", bytes.fromhex("20010db800010002")),
         ("fe80::1%eth0", bytes.fromhex("fe80000000000000")),
-    ],
-)
-def test_clients_are_identified_by_address(host, client):
-    assert client_of(host) == client
+    ):
+        assert client_of(host) == client, host
 
 
 def test_addresses_of_one_ipv6_prefix_are_one_client():
