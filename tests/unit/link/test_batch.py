@@ -57,21 +57,10 @@ def test_log_info_is_truncated():
 
 
 BAD_RECORDS = [
-    None,
-    0,
-    b"bytes",
-    [],
-    [0, b"id", 1],
-    [3, b"id", 1, 0, b""],
-    [-1, b"id", 1, 0, b""],
-    [True, b"id", 1, 0, b""],
-    [0, "text", 1, 0, b""],
-    [0, b"id", 1.5, 0, b""],
-    [0, b"id", 1, None, b""],
-    [0, b"id", 1, 0, b"", b"more"],
-    [0, [[[[]]]], 1, 0, b""],
-    {"status": 0},
-]
+    None, 0, b"bytes", [], {"status": 0},
+    [0, b"id", 1], [3, b"id", 1, 0, b""], [-1, b"id", 1, 0, b""], [True, b"id", 1, 0, b""], [0, "text", 1, 0, b""],
+    [0, b"id", 1.5, 0, b""], [0, b"id", 1, None, b""], [0, b"id", 1, 0, b"", b"more"], [0, [[[[]]]], 1, 0, b""],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

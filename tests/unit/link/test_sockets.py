@@ -130,26 +130,10 @@ def test_one_address_names_both_sockets(address, accounting, control):
 
 
 INVALID = [
-    "",
-    " ",
-    "127.0.0.1:",
-    ":10004",
-    "127.0.0.1:65535",
-    "127.0.0.1:99999",
-    "127.0.0.1:-1",
-    "tcp://",
-    "tcp://a b",
-    "tcp://host:1:2",
-    "tcp://a..b:1",
-    "x" * 64 + ":1",
-    "tcp://host/path",
-    "udp://127.0.0.1:1",
-    "http://127.0.0.1:1",
-    "ipc://",
-    "inproc://",
-    "[::1",
-    "tcp://eth0;127.0.0.1:5555",
-]
+    "", " ", "127.0.0.1:", ":10004", "127.0.0.1:65535", "127.0.0.1:99999", "127.0.0.1:-1", "tcp://", "tcp://a b",
+    "tcp://host:1:2", "tcp://a..b:1", "x" * 64 + ":1", "tcp://host/path", "udp://127.0.0.1:1", "http://127.0.0.1:1",
+    "ipc://", "inproc://", "[::1", "tcp://eth0;127.0.0.1:5555",
+]  # fmt: skip
 
 
 def test_an_invalid_address_is_quoted_beside_a_valid_one():

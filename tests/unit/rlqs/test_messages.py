@@ -36,14 +36,8 @@ def test_unknown_fields_are_skipped():
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x0a",
-        b"\x0a\x05abc",
-        b"\x18\xff",
-        b"\x18" + b"\xff" * 10 + b"\x01",
-        b"\x00\x01",
-        b"\x0b",
-        b"\x31\x01",
-        b"\x3d\x01",
+        *(b"\x0a", b"\x0a\x05abc", b"\x18\xff", b"\x18" + b"\xff" * 10 + b"\x01"),
+        *(b"\x00\x01", b"\x0b", b"\x31\x01", b"\x3d\x01"),
         b"\x0a\x81\x08" + b"x" * 1_025,  # the domain
     ],
 )
