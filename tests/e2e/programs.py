@@ -143,6 +143,11 @@ class Program:
         """Return the value of /api/state."""
         return json.loads(self.admin("/api/state"))
 
+    def counts(self) -> Any:
+        """Return the last line of the counts that a master prints with --json; nothing before the first."""
+        lines = self.out.read_text().splitlines()
+        return json.loads(lines[-1]) if lines else {}
+
     def totals(self, name: str = "default") -> tuple[int, int, int]:
         """Return accepted, delayed and rejected of a domain."""
         (domain,) = [domain for domain in self.state()["domains"] if domain["name"] == name]

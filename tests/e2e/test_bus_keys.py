@@ -3,7 +3,6 @@
 The programs are real; the keys are those that `headgate keys new` creates.
 """
 
-import json
 import re
 import signal
 
@@ -51,16 +50,10 @@ def gate(folder, origin, master, *options):
     return programs.gate(folder, "--origin", origin.url, "--master", master.ready["address"], *options)
 
 
-def counts(program):
-    """Return the last counts that a master has printed."""
-    lines = program.out.read_text().splitlines()
-    return json.loads(lines[-1]) if lines else {}
-
-
 def has_counted(program, **least):
     """Wait until a master has counted at least so many."""
     return program.until(
-        lambda: (found := counts(program)) and all(found.get(name, -1) >= least[name] for name in least) and found,
+        lambda: (found := program.counts()) and all(found.get(name, -1) >= least[name] for name in least) and found,
         str(least),
     )
 
@@ -141,7 +134,7 @@ def test_a_key_may_be_limited_to_domains_and_a_removed_key_loses_its_connection(
             gate(tmp_path, origin, master, *options, good.secret) as first,
             gate(tmp_path, origin, master, *options, limited.secret) as second,
         ):
-            second.until(lambda: second.statuses(1) and counts(master).get("dropped", {}).get("not_permitted"), "drop")
+            second.until(lambda: second.statuses(1) and master.counts().get("dropped", {}).get("not_permitted"), "drop")
             master.wait_for("the key limited uses the domain 'default', which curve_allow does not list for it$")
             assert first.statuses(2) == [200, 200]
             first.until(lambda: first.state()["domains"][0]["held"], "hold")  # a request before it would count

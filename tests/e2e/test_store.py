@@ -1,6 +1,5 @@
 """Masters that share a store: real servers, real masters, and plain ZeroMQ sockets as gatekeepers."""
 
-import json
 import signal
 import time
 from contextlib import ExitStack
@@ -28,16 +27,11 @@ class Peer(PlainGatekeeper):
         _, _, identifier, release = self.control.recv_multipart()
         return identifier, int(release) / 1_000
 
-    def counts(self):
-        """Return the last line of the master's counts; empty before the first."""
-        lines = self.master.out.read_text().splitlines()
-        return json.loads(lines[-1]) if lines else {}
-
     def until(self, **counts):
         """Wait until each count of the store has reached a value."""
 
         def reached():
-            found = self.counts()
+            found = self.master.counts()
             store = {**found["store_records"], "learned": found["store_learned"]} if found else {}
             return bool(found) and all(store[name] >= value for name, value in counts.items())
 
