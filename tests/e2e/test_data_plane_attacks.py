@@ -30,15 +30,10 @@ GARBAGE = [
 ]
 
 
-def planes(*names):
-    return pytest.mark.parametrize(
-        "plane",
-        [
-            pytest.param(PLANES[name], marks=pytest.mark.needs("nginx", PLANES[name].needed), id=name)
-            for name in names
-            if name in PLANES
-        ],
-    )
+planes = pytest.mark.parametrize(
+    "plane",
+    [pytest.param(one, marks=pytest.mark.needs("nginx", one.needed), id=one.name) for one in PLANES.values()],
+)
 
 
 def memory(node):
@@ -52,7 +47,7 @@ def connected(path):
     return peer
 
 
-@planes("nginx-lua", "auth-request", "haproxy")
+@planes
 def test_hostile_peers_end_nothing_and_fill_nothing(plane):
     """The socket may have mode 0666: any process of the machine connects to it."""
     with running_plane(plane) as system, ExitStack() as peers:
@@ -68,7 +63,7 @@ def test_hostile_peers_end_nothing_and_fill_nothing(plane):
         assert "Traceback" not in system.nodes["sidecar"].said()
 
 
-@planes("nginx-lua", "auth-request", "haproxy")
+@planes
 @pytest.mark.deep
 def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
     with running_plane(plane) as system:
@@ -84,7 +79,7 @@ def test_a_sidecar_without_descriptors_lets_requests_pass_and_recovers(plane):
         assert "Traceback" not in sidecar.said()
 
 
-@planes("nginx-lua", "auth-request", "haproxy")
+@planes
 def test_a_hold_ends_on_time_without_a_sidecar(plane):
     """Each interval begins with an accepted request; without accounting no other hold follows."""
     with running_plane(plane, rule="20/min burst 1") as system:

@@ -189,35 +189,25 @@ class TestLongestHold:
         assert gatekeeper.admit("api", b"alice", now=NOW + 4.0).status is ACCEPTED
         assert gatekeeper.shortened == 1
 
-    def test_overlong_control_is_shortened_when_it_is_received(self):
+    @pytest.mark.parametrize(
+        ("last", "seconds", "held", "shortened"),
+        [
+            (None, HOUR, 4.0, 1),
+            (None, 4.01, 4.0, 1),
+            (None, 4.001, 4.001, 0),  # it was rounded up
+            # The latest instant of an idle gatekeeper is that of its last request.
+            (-HOUR, 4.0, 4.0, 0),
+            (HOUR, 4.0, 4.0, 0),  # and then the clock was set back
+        ],
+    )
+    def test_overlong_control_is_shortened_when_it_is_received(self, last, seconds, held, shortened):
         gatekeeper = Gatekeeper(max_hold=4.0)
-        gatekeeper.obey(DelayUntil("api", b"alice", NOW + HOUR), now=NOW)
-        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + 4.0
-        assert gatekeeper.admit("api", b"alice", now=NOW).release == NOW + 4.0
-        assert gatekeeper.shortened == 1
-
-    def test_hold_of_the_maximum_is_not_shortened_where_its_release_was_rounded_up(self):
-        gatekeeper = Gatekeeper(max_hold=4.0)
-        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.001), now=NOW)
-        assert gatekeeper.shortened == 0
-        gatekeeper.obey(DelayUntil("api", b"bob", NOW + 4.01), now=NOW)
-        assert gatekeeper.shortened == 1
-
-    def test_control_to_an_idle_gatekeeper_is_not_shortened(self):
-        """Its latest instant is that of its last request."""
-        gatekeeper = Gatekeeper(max_hold=4.0)
-        gatekeeper.admit("api", b"bob", now=NOW - HOUR)
-        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0), now=NOW)
-        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + 4.0
-        assert gatekeeper.shortened == 0
-
-    def test_control_after_the_clock_was_set_back_is_measured_by_the_new_time(self):
-        gatekeeper = Gatekeeper(max_hold=4.0)
-        gatekeeper.admit("api", b"bob", now=NOW + HOUR)
-        gatekeeper.obey(DelayUntil("api", b"alice", NOW + 4.0), now=NOW)
-        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + 4.0
-        assert gatekeeper.shortened == 0
-        assert gatekeeper.admit("api", b"alice", now=NOW + 1.0).release == NOW + 4.0
+        if last is not None:
+            gatekeeper.admit("api", b"bob", now=NOW + last)
+        gatekeeper.obey(DelayUntil("api", b"alice", NOW + seconds), now=NOW)
+        assert gatekeeper.held("api", b"alice", now=NOW) == NOW + held
+        assert gatekeeper.admit("api", b"alice", now=NOW + 1.0).release == NOW + held
+        assert gatekeeper.shortened == shortened
 
     def test_longest_hold_is_delay_plus_longest_window_plus_a_second(self):
         domains = [domain("1/s burst 2", "2/min burst 3"), Domain("web")]
