@@ -1,4 +1,4 @@
-"""For any bytes, all readers of bundles return the same, or raise the same `BundleError`."""
+"""For any bytes, all readers of bundles return the same, or raise the same `BundleError`; and so does the check."""
 
 import tracemalloc
 from pathlib import Path
@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.bundle import open_bundle
 from headgate.bundle.check import check_bundle
+from headgate.errors import BundleError
 from tests.malformed import CASES, MANIFEST, PRIMARY, drivers, named
 from tests.malformed.agreement import BLOCK, check_agreement, check_case, locations
 from tests.malformed.drivers import Read
-from tests.malformed.parts import Bundle, array, entry, head, index, response, trailer
+from tests.malformed.parts import Bundle, array, b2, draft01, entry, head, index, response, trailer
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "bundle"
 PROFILES = ("strict", "compat")
@@ -19,6 +21,7 @@ REAL = {path.name: path.read_bytes() for path in sorted(VECTORS.glob("*.*wbn"))}
 GOOD = {
     case.name: case.content for case in CASES if case.expected == "ok" and len(case.content) < 600 and not case.from_end
 }
+VALID = [*(REAL | GOOD).values()]
 SMALL = REAL | {name: GOOD[name] for name in ("good b1", "good draft-01", "good b2", "signatures: one of each")}
 HEADS = st.builds(
     head,
@@ -72,10 +75,29 @@ def test_every_prefix_of_a_valid_bundle_is_refused_where_it_is_cut(content, step
 KNOWN_EVERYWHERE = {"index", "manifest", "responses", "critical", "signatures", "primary"}
 
 
+def steps_refused(content, **options):
+    """Return the steps that a reader refuses: one of the metadata's, or those of the responses."""
+    try:
+        with open_bundle(content, **options) as bundle:
+            found = [exchange.response for exchange in bundle.exchanges()]
+            return {answer.step for answer in found if isinstance(answer, BundleError)}
+    except BundleError as error:
+        return {error.step}
+
+
+def compare_check(content, **options):
+    """See that the check finds errors where readers refuse a bundle, and nowhere else."""
+    errors = [one for one in check_bundle(content, **options).errors if one.code != "manifest-not-in-bundle"]
+    refused = steps_refused(content, **options)
+    assert bool(errors) == bool(refused)
+    assert refused <= {one.step for one in errors}
+    assert all(one.offset is None or one.offset >= 0 for one in errors)
+
+
 @st.composite
-def mutated(draw):
-    """Return a bundle with changed, removed and inserted bytes, and other heads."""
-    content = bytearray(draw(st.sampled_from(list((REAL | GOOD).values()))))
+def mutated(draw, bundles):
+    """Return one of the bundles with changed, removed and inserted bytes, and other heads."""
+    content = bytearray(draw(st.sampled_from(bundles)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(content)))
         size = draw(st.sampled_from([0, 1, 1, 2, 8, 60]))
@@ -97,7 +119,7 @@ def mutated(draw):
     return bytes(content)
 
 
-@given(content=mutated(), profile=st.sampled_from(PROFILES), cuts=st.lists(st.integers(0, 2000), max_size=8))
+@given(content=mutated(VALID), profile=st.sampled_from(PROFILES), cuts=st.lists(st.integers(0, 2000), max_size=8))
 def test_all_readers_agree_on_changed_bundles(content, profile, cuts, tmp_path_factory):
     check_agreement(content, profile, cuts, tmp_path_factory.getbasetemp() / "mutated.wbn")
 
@@ -122,6 +144,7 @@ def test_all_readers_agree_on_overlapping_responses(first, second, cuts, tmp_pat
 def test_all_readers_agree_on_random_bytes(content, lead, profile, tmp_path_factory):
     content = Bundle().written()[:lead] + content
     check_agreement(content, profile, [lead], tmp_path_factory.getbasetemp() / "noise.wbn")
+    compare_check(content, profile=profile)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +166,12 @@ def test_claimed_lengths_are_not_allocated(read):
         finally:
             tracemalloc.stop()
         assert peak < 400_000, case.name
+
+
+WRONG = [case.content for case in CASES if len(case.content) < 600 and not case.from_end]
+OFTEN = [bundle.written() for bundle in (Bundle(), draft01(), b2(), Bundle().having(signatures=b"\x82\x80\x80"))]
+
+
+@given(mutated(WRONG) | mutated(OFTEN), st.sampled_from(PROFILES), st.none() | st.just(PRIMARY))
+def test_errors_of_changed_bundles_are_those_of_readers(content, profile, base_url):
+    compare_check(content, profile=profile, base_url=base_url)
