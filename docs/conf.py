@@ -17,7 +17,7 @@ myst_links_external_new_tab = False
 
 html_theme = "furo"
 html_title = f"Headgate {version}"
-html_static_path = ["_static"]
+html_static_path = ["_static", "pictures/dashboard-1280-dark.png"]  # the picture of site.css
 html_css_files = ["site.css"]
 html_js_files = [("versions.js", {"defer": "defer"})]
 templates_path = ["_templates"]
