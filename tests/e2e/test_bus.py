@@ -10,10 +10,10 @@ from tests.e2e.bus_setup import Gate, running_master, until
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_a_burst_is_accepted_and_then_held(run, tmp_path, transport):
+async def test_a_burst_is_accepted_and_then_held(run, tmp_path, transport):
     address = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/bus"
 
-    async def main(master):
+    with running_master(address) as master:
         async with Gate(master.address) as gate:
             await until(lambda: gate.link.has_master)
             assert gate.admit(times=5) == [Status.ACCEPTED] * 5
@@ -25,14 +25,11 @@ def test_a_burst_is_accepted_and_then_held(run, tmp_path, transport):
         counts = master.counts()
         assert (counts["accepted"], counts["rejected"]) == (5, 1)
 
-    with running_master(address) as master:
-        run(main(master))
 
-
-def test_a_message_that_arrives_while_the_loop_is_busy_is_not_lost(run):
+async def test_a_message_that_arrives_while_the_loop_is_busy_is_not_lost(run):
     """A ZeroMQ descriptor reports an event once: messages that arrive between two reads must be found at the next."""
 
-    async def main(master):
+    with running_master() as master:
         async with Gate(master.address) as gate:
             await until(lambda: gate.link.has_master)
             for number in range(200):
@@ -40,6 +37,3 @@ def test_a_message_that_arrives_while_the_loop_is_busy_is_not_lost(run):
                 time.sleep(0.002)  # noqa: ASYNC251 - a busy loop, on purpose
                 await asyncio.sleep(0)
             await until(lambda: all(gate.holds(b"%d" % number) for number in range(200)))
-
-    with running_master() as master:
-        run(main(master))

@@ -70,10 +70,12 @@ def test_a_node_gatekeeper_obeys_our_master():
     assert counts["dropped"]["malformed"] == counts["unknown"] == 0
 
 
-def test_our_gatekeeper_obeys_a_node_master(run):
+async def test_our_gatekeeper_obeys_a_node_master(run):
     """It receives frames, not batches, and reads each as the original does."""
 
-    async def main(address, lines):
+    address = free_address()
+    with node("master.mjs", address, control_of(address), "5") as lines:
+        assert lines.get(timeout=PATIENCE) == "ready\n"
         async with Gate(address) as gate:
             await until(lambda: gate.link.has_master, PATIENCE)
             assert gate.admit(times=5) == [Status.ACCEPTED] * 5
@@ -86,11 +88,6 @@ def test_our_gatekeeper_obeys_a_node_master(run):
         }
         assert all(message["received"].isdigit() and message["delayed"] == "" for message in messages)
         assert gate.link.counters.batches == 0
-
-    address = free_address()
-    with node("master.mjs", address, control_of(address), "5") as lines:
-        assert lines.get(timeout=PATIENCE) == "ready\n"
-        run(main(address, lines))
 
 
 def test_peers_in_node_work_through_a_router_between_them(tmp_path):

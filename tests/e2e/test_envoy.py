@@ -54,8 +54,8 @@ def release_of(gate, client):
     return gate.gatekeeper.held(DOMAIN, client.encode(), now=time.time())
 
 
-def test_a_rejection_says_why_and_when_to_come_back(tmp_path):
-    async def main(system):
+async def test_a_rejection_says_why_and_when_to_come_back(tmp_path):
+    with fleet(tmp_path, ONCE) as system:
         await until_status(system.envoys[0], "k", REJECTED)
         response = await ask(system.envoys[0], "k")
         assert response.getheader("Content-Type") == "application/problem+json"
@@ -65,12 +65,9 @@ def test_a_rejection_says_why_and_when_to_come_back(tmp_path):
         problem = json.loads(response.body)
         assert (problem["status"], problem["violated-policies"]) == (REJECTED, [DOMAIN])
 
-    with fleet(tmp_path, ONCE) as system:
-        asyncio.run(main(system))
 
-
-def test_a_hold_that_another_gatekeeper_caused_reaches_envoy_and_ends_on_time(tmp_path):
-    async def main(system):
+async def test_a_hold_that_another_gatekeeper_caused_reaches_envoy_and_ends_on_time(tmp_path):
+    with fleet(tmp_path, SLOW) as system:
         (envoy,) = system.envoys
         async with gate_of(system) as gate:
             assert (await ask(envoy, "k")).status == ADMITTED
@@ -85,18 +82,15 @@ def test_a_hold_that_another_gatekeeper_caused_reaches_envoy_and_ends_on_time(tm
             # The service lifts the hold; its time to live is in whole seconds. The release is rounded up to 1 ms.
             assert release - 0.001 <= ended < release + 1.0
 
-    with fleet(tmp_path, SLOW) as system:
-        asyncio.run(main(system))
-
 
 HOSTILE = ["key", "x" * 255, 'it\'s; a "b" = {c} \\ %d #', "$(id)", "{{", "a:b"]
 OTHERS = ["", "a,b", "x" * 256, "é", "\xff\xfe", "\x80"]
 
 
-def test_identifiers_are_those_of_a_gate(tmp_path):
+async def test_identifiers_are_those_of_a_gate(tmp_path):
     """A header, or the address if the header is missing, repeated, too long, or not ASCII."""
 
-    async def main(system):
+    with fleet(tmp_path, ONCE) as system:
         (envoy,) = system.envoys
         async with gate_of(system) as gate:
             for client in HOSTILE:
@@ -110,14 +104,11 @@ def test_identifiers_are_those_of_a_gate(tmp_path):
             assert (await ask(envoy, "one", ("X-Client", "two"))).status == REJECTED
             assert (await ask(envoy, "one", ("X-Forwarded-For", "192.0.2.1"))).status == ADMITTED
 
-    with fleet(tmp_path, ONCE) as system:
-        asyncio.run(main(system))
 
-
-def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
+async def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
     """With a filter that uses any value: the generated one identifies such a request by its address."""
 
-    async def main(system):
+    with fleet(tmp_path, ONCE, edit=lambda text: text.replace(r"[^,\x80-\xff]{1,255}", ".+")) as system:
         (envoy,) = system.envoys
         async with gate_of(system) as gate:
             for client in "\xff\xfe", "\x80", "\xc3(":
@@ -129,12 +120,9 @@ def test_a_value_that_is_not_utf_8_ends_nothing(tmp_path):
             assert passed <= 20
         assert psutil.Process(system.envoys[0].pid).status() != psutil.STATUS_ZOMBIE
 
-    with fleet(tmp_path, ONCE, edit=lambda text: text.replace(r"[^,\x80-\xff]{1,255}", ".+")) as system:
-        asyncio.run(main(system))
-
 
 @pytest.mark.deep
-def test_two_envoys_share_a_rule(tmp_path):
+async def test_two_envoys_share_a_rule(tmp_path):
     """tests/unit/rlqs/test_shared_rule.py has loads that change, and a master that is killed."""
     seconds, settled = 24, 12
     request = b"GET / HTTP/1.1\r\nHost: shop.example\r\nX-Client: k\r\n\r\n"
@@ -152,7 +140,7 @@ def test_two_envoys_share_a_rule(tmp_path):
                 requests.create_task(send(number / rate))
         client.close()
 
-    async def main(system):
+    with fleet(tmp_path, "100/s burst 20", envoys=2) as system:
         one, two = [], []
         async with asyncio.TaskGroup() as loads:
             for envoy, rate, admitted in zip(system.envoys, (120, 40), (one, two), strict=True):
@@ -160,6 +148,3 @@ def test_two_envoys_share_a_rule(tmp_path):
         rates = [sum(due >= settled for due in admitted) / (seconds - settled) for admitted in (one, two)]
         assert 88 <= sum(rates) <= 105, rates
         assert rates[1] >= 36
-
-    with fleet(tmp_path, "100/s burst 20", envoys=2) as system:
-        asyncio.run(main(system))

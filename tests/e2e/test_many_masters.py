@@ -4,10 +4,10 @@ from tests.e2e import programs
 from tests.e2e.bus_setup import RULE, Gate, running_master, two_masters, until
 
 
-def test_the_domains_of_a_killed_master_move_and_return(run):
+async def test_the_domains_of_a_killed_master_move_and_return(run):
     """A gate that lists the masters by other names is counted by both: it may move domains to another one."""
 
-    async def main(two):
+    with two_masters() as two:
         (first, second), (one, other) = two.masters, two.domains
         async with Gate(two.addresses, two.domains) as gate, Gate(two.addresses, two.domains):
             await until(lambda: gate.link.has_all_masters)
@@ -28,9 +28,6 @@ def test_the_domains_of_a_killed_master_move_and_return(run):
                 await gate.spend(other, b"another")
                 assert again.accepted() == {other: 5}
             assert first.accepted() == {one: 5, other: 5}
-
-    with two_masters() as two:
-        run(main(two))
 
 
 def test_a_gate_lists_several_masters(tmp_path):

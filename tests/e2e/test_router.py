@@ -27,10 +27,11 @@ def up(router):
     return [master["address"] for master in router.state()["masters"] if master["up"]]
 
 
-def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
+async def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
     """Also for a domain that another one has subscribed to: libzmq does not pass on such a subscription by itself."""
 
-    async def main(address, domains):
+    with two_masters() as two, running_router(tmp_path, two.addresses) as router:
+        address, domains = router.ready["address"], two.domains
         async with Gate(address, domains) as first:
             await until(lambda: first.link.has_master)
             for domain in domains:
@@ -43,9 +44,6 @@ def test_a_new_gatekeeper_receives_the_holds_in_force(run, tmp_path):
                 others.append(first.link.counters.controls - received)
             # The masters answer only the one that asks; the router itself, which asks for all, does so at its start.
             assert 0 in others
-
-    with two_masters() as two, running_router(tmp_path, two.addresses) as router:
-        run(main(router.ready["address"], two.domains))
 
 
 def test_readiness_follows_the_masters(tmp_path):
@@ -60,13 +58,13 @@ def test_readiness_follows_the_masters(tmp_path):
         assert router.end() == 0
 
 
-def test_reload_replaces_the_masters(run, tmp_path):
+async def test_reload_replaces_the_masters(run, tmp_path):
     file = tmp_path / "router.toml"
 
     def write(*addresses):
         file.write_text("[router]\nmaster = [{}]\n".format(", ".join(f'"{address}"' for address in addresses)))
 
-    async def main(first, second):
+    with running_master() as first, running_master() as second:
         write(first.address)
         with running_router(tmp_path, [], "--config", file) as router:
             async with Gate(router.ready["address"]) as gate:
@@ -82,6 +80,3 @@ def test_reload_replaces_the_masters(run, tmp_path):
                 assert up(router) == [second.address]
             assert [first.accepted(), second.accepted()] == [{"api": BURST}] * 2
             assert "router.toml read again\n" in router.said()
-
-    with running_master() as first, running_master() as second:
-        run(main(first, second))

@@ -105,8 +105,8 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["log", "gcra"])
-def test_gates_that_share_a_store_admit_what_one_gate_admits(folder, algorithm):
-    async def run(server):
+async def test_gates_that_share_a_store_admit_what_one_gate_admits(folder, algorithm):
+    with servers.redis(folder) as server:
         draw = random.Random(algorithm)
         async with gates(url(server), "10/min burst 4", 3, algorithm) as shared:
             await shared.all("up")
@@ -120,9 +120,6 @@ def test_gates_that_share_a_store_admit_what_one_gate_admits(folder, algorithm):
                 statuses.add(verdict.status)
             assert statuses == set(Status)
 
-    with servers.redis(folder) as server:
-        asyncio.run(run(server))
-
 
 async def spend(shared, requests, identifier=b"alice"):
     """Send requests to the gates in turns at one instant; return the number admitted."""
@@ -130,38 +127,36 @@ async def spend(shared, requests, identifier=b"alice"):
     return sum(verdict.status is not Status.REJECTED for verdict in verdicts)
 
 
-def test_store_that_is_killed_and_comes_back_empty_gets_the_live_holds(folder):
+async def test_store_that_is_killed_and_comes_back_empty_gets_the_live_holds(folder):
     import redis
 
-    async def run(port):
-        async with gates(f"redis://127.0.0.1:{port}", "10/h burst 10") as shared:
-            with servers.redis(folder, port=port) as server:
-                await shared.all("up")
-                assert await spend(shared, 12) == 10
-                assert await spend(shared, 6, b"bob") == 6
-                server.process.kill()
-                server.process.wait()
-                await shared.all("down")
-                # Each gate has its own half of the requests, so it admits the other half again, and no more.
-                assert await spend(shared, 20, b"bob") <= 14
-                assert await spend(shared, 5) == 0
-            with servers.redis(folder, port=port), redis.Redis(port=port) as client:
-                await shared.all("up")
-                key = shared.key(b"alice")
-                await shared.until(lambda: client.exists(key))
-                assert client.strlen(key) == 24  # the hold, without a history
-                assert 360 <= client.ttl(key) <= 420
-                assert await spend(shared, 12, b"carol") == 10
-                assert all(one.startswith(b"headgate:{") for one in client.scan_iter())
-            assert [line.partition(": ")[2] for line in shared.lines].count("connected") == 4
-
-    asyncio.run(run(servers.free_port()))
+    port = servers.free_port()
+    async with gates(f"redis://127.0.0.1:{port}", "10/h burst 10") as shared:
+        with servers.redis(folder, port=port) as server:
+            await shared.all("up")
+            assert await spend(shared, 12) == 10
+            assert await spend(shared, 6, b"bob") == 6
+            server.process.kill()
+            server.process.wait()
+            await shared.all("down")
+            # Each gate has its own half of the requests, so it admits the other half again, and no more.
+            assert await spend(shared, 20, b"bob") <= 14
+            assert await spend(shared, 5) == 0
+        with servers.redis(folder, port=port), redis.Redis(port=port) as client:
+            await shared.all("up")
+            key = shared.key(b"alice")
+            await shared.until(lambda: client.exists(key))
+            assert client.strlen(key) == 24  # the hold, without a history
+            assert 360 <= client.ttl(key) <= 420
+            assert await spend(shared, 12, b"carol") == 10
+            assert all(one.startswith(b"headgate:{") for one in client.scan_iter())
+        assert [line.partition(": ")[2] for line in shared.lines].count("connected") == 4
 
 
-def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
+async def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
     from redis.crc import key_slot
 
-    async def run(nodes):
+    with servers.redis_cluster(folder) as nodes:
         async with gates(f"redis+cluster://127.0.0.1:{nodes[2].port}", "10/h burst 10") as shared:
 
             def is_lost(identifier):
@@ -181,17 +176,15 @@ def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
                 assert await spend(shared, 30, b"new-" + identifier) == (19 if is_lost(b"new-" + identifier) else 10)
             assert len(shared.lines) == 4  # each store is connected, then lacks a server
 
-    with servers.redis_cluster(folder) as nodes:
-        asyncio.run(run(nodes))
-
 
 @pytest.mark.deep
-def test_slots_that_move_to_another_node_lose_no_record(folder):
+async def test_slots_that_move_to_another_node_lose_no_record(folder):
     """MOVED once all keys of a slot have moved, ASK and TRYAGAIN in between: the client follows them."""
     import redis
     from redis.crc import key_slot
 
-    async def run(nodes, clients):
+    with servers.redis_cluster(folder) as nodes, ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis(port=node.port)) for node in nodes]
         async with gates(f"redis+cluster://127.0.0.1:{nodes[0].port}", "10/h burst 10") as shared:
             await shared.all("up")
             slot = key_slot(shared.key(b"alice"))
@@ -211,15 +204,11 @@ def test_slots_that_move_to_another_node_lose_no_record(folder):
                 (store.counters.records["lost"], store.counters.records["unshared"]) for store in shared.stores
             } == {(0, 0)}
 
-    with servers.redis_cluster(folder) as nodes, ExitStack() as stack:
-        clients = [stack.enter_context(redis.Redis(port=node.port)) for node in nodes]
-        asyncio.run(run(nodes, clients))
 
-
-def test_replica_that_sentinel_promotes_is_used(folder):
+async def test_replica_that_sentinel_promotes_is_used(folder):
     import redis
 
-    async def run(sentinel, primary, replica):
+    with servers.redis_sentinel(folder) as (sentinel, (primary, replica)):
         async with gates(f"redis+sentinel://127.0.0.1:{sentinel.port}/main", "10/h burst 10") as shared:
             await shared.all("up")
             assert await spend(shared, 6) == 6
@@ -236,25 +225,16 @@ def test_replica_that_sentinel_promotes_is_used(folder):
             assert await spend(shared, 12) == 4
             assert [line.partition(": ")[2] for line in shared.lines].count("connected") == 4
 
-    with servers.redis_sentinel(folder) as (sentinel, nodes):
-        asyncio.run(run(sentinel, *nodes))
-
 
 PERMISSIONS = """~headgate:* -@all +evalsha +script|load +get +set +getrange +setrange +append +strlen +pexpire +ping
     +command +cluster|slots +cluster|info"""
 
 
 @pytest.mark.parametrize("kind", ["server", "cluster"])
-def test_documented_permissions_suffice(folder, kind):
+async def test_documented_permissions_suffice(folder, kind):
     import redis
 
     assert f"ACL SETUSER headgate on >PASSWORD {' '.join(PERMISSIONS.split())}" in STORE_PAGE.read_text()
-
-    async def run(store):
-        async with gates(store, "10/h burst 300", algorithm="log") as shared:
-            await shared.all("up")
-            assert await spend(shared, 302) == 300
-            assert sum(store.counters.failures for store in shared.stores) == 0
 
     with ExitStack() as stack:
         if kind == "cluster":
@@ -265,10 +245,13 @@ def test_documented_permissions_suffice(folder, kind):
             with redis.Redis(port=node.port) as client:
                 client.execute_command("ACL", "SETUSER", "headgate", "on", ">pw", *PERMISSIONS.split())
         scheme = "redis+cluster" if kind == "cluster" else "redis"
-        asyncio.run(run(f"{scheme}://headgate:pw@127.0.0.1:{nodes[0].port}"))
+        async with gates(f"{scheme}://headgate:pw@127.0.0.1:{nodes[0].port}", "10/h burst 300") as shared:
+            await shared.all("up")
+            assert await spend(shared, 302) == 300
+            assert sum(store.counters.failures for store in shared.stores) == 0
 
 
-def test_tls(folder):
+async def test_tls(folder):
     import trustme
 
     authority = trustme.CA()
@@ -276,7 +259,11 @@ def test_tls(folder):
     certificate = authority.issue_cert("localhost")
     certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
 
-    async def run(address):
+    port = servers.free_port()
+    files = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.pem", "--tls-ca-cert-file", "ca.pem"]
+    options = ["--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no", *files]
+    with servers.redis(folder, *options, port=port):
+        address = f"rediss://localhost:{port}"
         async with gates(f"{address}?ssl_ca_certs={folder / 'ca.pem'}", "10/h burst 10") as shared:
             await shared.all("up")
             assert await spend(shared, 12) == 10
@@ -289,15 +276,10 @@ def test_tls(folder):
             await shared.all("down")
             assert "certificate is not valid for '127.0.0.1'" in shared.lines[0]
 
-    port = servers.free_port()
-    files = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.pem", "--tls-ca-cert-file", "ca.pem"]
-    options = ["--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no", *files]
-    with servers.redis(folder, *options, port=port) as server:
-        asyncio.run(run(f"rediss://localhost:{server.port}"))
 
-
-def test_a_store_that_refuses_is_reported_and_each_gate_goes_on_alone(folder):
-    async def run(port):
+async def test_a_store_that_refuses_is_reported_and_each_gate_goes_on_alone(folder):
+    with servers.redis(folder, "--requirepass", "s?cret") as server:
+        port = server.port
         async with gates(f"redis://default:s%3Fcret@127.0.0.1:{port}/3", "10/h burst 10") as shared:
             await shared.all("up")
             assert await spend(shared, 12) == 10
@@ -306,6 +288,3 @@ def test_a_store_that_refuses_is_reported_and_each_gate_goes_on_alone(folder):
             assert "password" in shared.lines[0]
             assert ":other" not in "".join(shared.lines)
             assert await spend(shared, 30) == 19  # 10 at one gate, and 9 at the other, which obeys the same hold
-
-    with servers.redis(folder, "--requirepass", "s?cret") as server:
-        asyncio.run(run(server.port))

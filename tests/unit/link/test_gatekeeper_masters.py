@@ -3,8 +3,6 @@
 import asyncio
 import time
 
-import pytest
-
 from headgate.limit import Accounting, Gatekeeper
 from headgate.link import GatekeeperLink
 from headgate.link.batch import BATCH, decode_batch
@@ -52,32 +50,22 @@ class Setup:
             for frames in received(master.accounting)
         }
 
-    def run(self, steps):
-        """Start the link in a loop and, once all masters are connected, run `steps`."""
+    async def __aenter__(self):
+        self.link.start(asyncio.get_running_loop())
+        await self.settle(lambda: self.link.has_all_masters)
+        return self
 
-        async def main():
-            self.link.start(asyncio.get_running_loop())
-            await self.settle(lambda: self.link.has_all_masters)
-            await steps()
-            self.link.close()
-
-        asyncio.run(main())
+    async def __aexit__(self, *_):
+        self.link.close()
 
 
-@pytest.fixture
-def setup(context):
-    return Setup(context)
-
-
-def test_the_accounting_of_a_domain_goes_to_its_owner_only(setup):
-    async def steps():
+async def test_the_accounting_of_a_domain_goes_to_its_owner_only(context):
+    async with Setup(context) as setup:
         assert await setup.account_each() == owned_by(MASTERS)
         assert set(owned_by(MASTERS).values()) == set(MASTERS)
 
-    setup.run(steps)
 
-
-def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
+async def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
     """Each identifier has one master, the same from every gatekeeper; if it is lost, only its identifiers move."""
     setup = Setup(context, shard="identifier")
     identifiers = [b"192.0.2.%d" % number for number in range(250)]
@@ -95,7 +83,7 @@ def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
         assert all(each.count(one) == 2 for each in found.values() for one in each)
         return {one: address for address, each in found.items() for one in each}
 
-    async def steps():
+    async with setup:
         all_up = await owners()
         assert all(list(all_up.values()).count(address) > 40 for address in MASTERS)
         # Fixed: all gatekeepers, also of other versions, have to agree.
@@ -106,25 +94,20 @@ def test_identifiers_of_one_domain_are_spread_over_the_masters(context):
             one: at for one, at in all_up.items() if at != "inproc://b"
         }
 
-    setup.run(steps)
 
-
-def test_controls_of_all_masters_are_obeyed(setup):
-    gatekeeper = Gatekeeper(setup.link.account)
-    setup.link.attach(gatekeeper)
-
-    async def steps():
+async def test_controls_of_all_masters_are_obeyed(context):
+    async with Setup(context) as setup:
+        gatekeeper = Gatekeeper(setup.link.account)
+        setup.link.attach(gatekeeper)
         for number, master in enumerate(setup.masters.values()):
             master.control.recv()
             master.control.send_multipart([b"domain-0\0", b"DELAY_UNTIL", b"%d" % number, b"1700000060000"])
         await setup.settle(lambda: setup.counters.controls == 3)
         assert all(gatekeeper.held("domain-0", b"%d" % number, now=NOW) == NOW + 60 for number in range(3))
 
-    setup.run(steps)
 
-
-def test_other_domains_are_subscribed_to_at_all_masters(setup):
-    async def steps():
+async def test_other_domains_are_subscribed_to_at_all_masters(context):
+    async with Setup(context) as setup:
         setup.link.set_domains([*DOMAINS[1:], "new"])
         assert setup.link.has_master
         for master in setup.masters.values():
@@ -135,5 +118,3 @@ def test_other_domains_are_subscribed_to_at_all_masters(setup):
         assert await setup.account_each() == {
             domain: owner for domain, owner in owned_by(MASTERS).items() if domain != "domain-0"
         }
-
-    setup.run(steps)

@@ -33,53 +33,41 @@ async def iterations():
 
 
 @pytest.mark.parametrize(("pauses", "turns"), [([], 1), ([0.0, 0.0], 3), ([LATER], 1), ([0.0, LATER, 0.0], 2)])
-def test_next_turn_follows_at_once_if_messages_are_waiting(pair, pauses, turns):
-    async def run():
-        driven = Driven(pair, *pauses)
-        await iterations()
-        assert driven.turns == turns
-        driven.driver.close()
-
-    asyncio.run(run())
+async def test_next_turn_follows_at_once_if_messages_are_waiting(pair, pauses, turns):
+    driven = Driven(pair, *pauses)
+    await iterations()
+    assert driven.turns == turns
+    driven.driver.close()
 
 
-def test_turn_is_soon_once_instead_of_later(pair):
-    async def run():
-        driven = Driven(pair, LATER)
-        driven.driver.wake_soon()
-        driven.driver.wake_soon()
-        assert driven.turns == 1
-        await iterations()
-        assert driven.turns == 2
-        driven.driver.wake_soon()
-        await iterations()
-        assert driven.turns == 3
-        driven.driver.close()
-
-    asyncio.run(run())
+async def test_turn_is_soon_once_instead_of_later(pair):
+    driven = Driven(pair, LATER)
+    driven.driver.wake_soon()
+    driven.driver.wake_soon()
+    assert driven.turns == 1
+    await iterations()
+    assert driven.turns == 2
+    driven.driver.wake_soon()
+    await iterations()
+    assert driven.turns == 3
+    driven.driver.close()
 
 
-def test_messages_cause_turns_until_the_driver_is_closed(pair):
-    async def run():
-        driven = Driven(pair)
-        driven.sender.send(b"")
-        async with asyncio.timeout(10.0):
-            await driven.received.wait()
-        driven.driver.close()
-        await iterations()
-        turns = driven.turns
-        driven.sender.send(b"")
-        await iterations()
-        assert driven.turns == turns
-
-    asyncio.run(run())
+async def test_messages_cause_turns_until_the_driver_is_closed(pair):
+    driven = Driven(pair)
+    driven.sender.send(b"")
+    async with asyncio.timeout(10.0):
+        await driven.received.wait()
+    driven.driver.close()
+    await iterations()
+    turns = driven.turns
+    driven.sender.send(b"")
+    await iterations()
+    assert driven.turns == turns
 
 
-def test_close_cancels_the_next_turn(pair):
-    async def run():
-        driven = Driven(pair, 0.0)
-        driven.driver.close()
-        await iterations()
-        assert driven.turns == 1
-
-    asyncio.run(run())
+async def test_close_cancels_the_next_turn(pair):
+    driven = Driven(pair, 0.0)
+    driven.driver.close()
+    await iterations()
+    assert driven.turns == 1

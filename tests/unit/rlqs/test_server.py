@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import asynccontextmanager
 
 import grpc.aio
 import pytest
@@ -17,28 +18,30 @@ FIRST = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
 PATIENCE = 10.0
 
 
-def served(test, *rules, limits=None, loop="asyncio", **options):
-    """Run a test with a world that is served, and a channel to it."""
-
-    async def run():
-        world = World(*rules, limits=limits)
-        errors = []
-        address = Address("127.0.0.1", 0)
-        server = QuotaServer(world.service, address, log=errors.append, clock=lambda: world.now, **options)
-        await server.start()
-        try:
-            async with asyncio.timeout(PATIENCE), grpc.aio.insecure_channel(str(server.address)) as channel:
-                await test(world, server, channel.stream_stream(METHOD))
-        finally:
-            await server.close()
-        assert not errors
-
-    with asyncio.Runner(loop_factory=event_loop_factory(loop)) as runner:
-        runner.run(run())
+@asynccontextmanager
+async def served(*, limits=None, **options):
+    """Serve a world; give it, its server, and a function that opens a stream."""
+    world, errors = World("10/s burst 20", limits=limits), []
+    address = Address("127.0.0.1", 0)
+    server = QuotaServer(world.service, address, log=errors.append, clock=lambda: world.now, **options)
+    await server.start()
+    try:
+        async with asyncio.timeout(PATIENCE), grpc.aio.insecure_channel(str(server.address)) as channel:
+            yield world, server, channel.stream_stream(METHOD)
+    finally:
+        await server.close()
+    assert not errors
 
 
-def test_reports_are_answered_and_controls_pushed():
-    async def test(world, server, connect):
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Return the function that runs a test on each event loop there is."""
+    with asyncio.Runner(loop_factory=event_loop_factory(request.param)) as runner:
+        yield runner.run
+
+
+async def test_reports_are_answered_and_controls_pushed():
+    async with served() as (world, server, connect):
         call = connect()
         await call.write(FIRST)
         ((_, kind, _),) = decode_actions(await call.read())
@@ -49,12 +52,9 @@ def test_reports_are_answered_and_controls_pushed():
         assert await call.read() is grpc.aio.EOF
         assert world.service.streams == 0
 
-    served(test, "10/s burst 20")
 
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_hold_is_lifted_when_it_ends(loop):
-    async def test(world, server, connect):
+async def test_a_hold_is_lifted_when_it_ends(run):
+    async with served() as (world, server, connect):
         call = connect()
         await call.write(FIRST)
         await call.read()
@@ -62,11 +62,9 @@ def test_a_hold_is_lifted_when_it_ends(loop):
         kinds = [decode_actions(await call.read())[0][1] for _ in range(2)]
         assert kinds == ["deny", "tokens"]
 
-    served(test, "10/s burst 20", loop=loop)
 
-
-def test_a_stream_that_the_end_of_the_server_stops_is_no_internal_error():
-    async def test(world, server, connect):
+async def test_a_stream_that_the_end_of_the_server_stops_is_no_internal_error():
+    async with served() as (world, server, connect):
         ends = asyncio.Queue()
 
         def receive(*_arguments, **_more):
@@ -79,23 +77,19 @@ def test_a_stream_that_the_end_of_the_server_stops_is_no_internal_error():
         await (await ends.get())
         assert world.service.streams == 0
 
-    served(test, "10/s burst 20")
 
-
-def test_a_stream_beyond_the_limit_is_refused():
-    async def test(world, server, connect):
+async def test_a_stream_beyond_the_limit_is_refused():
+    async with served(limits=QuotaLimits(streams=1)) as (world, _server, connect):
         first = connect()
         await first.write(FIRST)
         await first.read()
         assert await connect().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert world.service.streams == 1
 
-    served(test, "10/s burst 20", limits=QuotaLimits(streams=1))
-
 
 @pytest.mark.parametrize(("size", "counted"), [(5, 1), (9, 0)])
-def test_a_message_that_is_too_large_ends_its_stream_only(size, counted):
-    async def test(world, server, connect):
+async def test_a_message_that_is_too_large_ends_its_stream_only(size, counted):
+    async with served() as (world, _server, connect):
         calls = [connect(), connect()]
         await calls[0].write(bytes(size * 1024 * 1024))
         assert await calls[0].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -103,11 +97,9 @@ def test_a_message_that_is_too_large_ends_its_stream_only(size, counted):
         await calls[1].write(FIRST)
         assert decode_actions(await calls[1].read())
 
-    served(test, "10/s burst 20")
 
-
-def test_a_stream_that_never_reports_ends():
-    async def test(world, server, connect):
+async def test_a_stream_that_never_reports_ends():
+    async with served(first_report=0.5) as (world, _server, connect):
         reporting, silent = connect(), connect()
         await reporting.write(FIRST)
         assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -116,11 +108,9 @@ def test_a_stream_that_never_reports_ends():
         await reporting.write(FIRST)
         assert decode_actions(await reporting.read())
 
-    served(test, "10/s burst 20", first_report=0.5)
 
-
-def test_the_loop_goes_on_while_a_large_message_is_processed():
-    async def test(world, server, connect):
+async def test_the_loop_goes_on_while_a_large_message_is_processed():
+    async with served() as (world, _server, connect):
         call = connect()
         await call.write(encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(2_000)]))
         seen = set()
@@ -128,8 +118,6 @@ def test_the_loop_goes_on_while_a_large_message_is_processed():
             seen.add(world.service.buckets)
             await asyncio.sleep(0)
         assert len(seen) > 20
-
-    served(test, "10/s burst 20")
 
 
 def test_an_address_that_is_taken():

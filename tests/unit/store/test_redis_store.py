@@ -46,25 +46,21 @@ class Setup:
         for identifier in identifiers:
             self.master.account(Accounting("api", Status.ACCEPTED, identifier, NOW, NOW), NOW)
 
-    def run(self, *identifiers):
+    async def run(self, *identifiers):
         """Account, and serve until all replies are used."""
-
-        async def main():
-            self.store.start()
-            for identifier in identifiers:
-                await until(lambda: self.store.state == "up")
-                left = len(self.replies)
-                self.account(identifier)
-                await until(lambda: len(self.replies) < left)  # noqa: B023  # called at once
-            await self.store.close()
-
-        asyncio.run(asyncio.wait_for(main(), 20))
+        self.store.start()
+        for identifier in identifiers:
+            await until(lambda: self.store.state == "up")
+            left = len(self.replies)
+            self.account(identifier)
+            await until(lambda: len(self.replies) < left)  # noqa: B023  # called at once
+        await self.store.close()
         return self.store.counters
 
 
-def test_releases_that_are_later_than_those_of_the_master_are_published():
+async def test_releases_that_are_later_than_those_of_the_master_are_published():
     setup = Setup(HOLD, HOLD, NOW - 1.0)
-    counters = setup.run(b"a", b"a", b"b")
+    counters = await setup.run(b"a", b"a", b"b")
     # The second one finds a hold of its own master, which is as late or later.
     assert setup.published == [DelayUntil("api", b"a", HOLD)]
     assert (counters.learned, counters.records) == (1, {"shared": 3, "unshared": 0, "lost": 0})
@@ -72,9 +68,9 @@ def test_releases_that_are_later_than_those_of_the_master_are_published():
 
 
 @pytest.mark.parametrize("error", [ResponseError("OOM command not allowed."), b"\0" * 16])
-def test_an_error_in_a_reply_is_a_failure_after_which_the_live_holds_are_sent(error):
+async def test_an_error_in_a_reply_is_a_failure_after_which_the_live_holds_are_sent(error):
     setup = Setup(HOLD, error, HOLD)
-    counters = setup.run(b"a", b"b", b"c")
+    counters = await setup.run(b"a", b"b", b"c")
     assert counters.failures == 1
     assert counters.records["lost"] == (1 if isinstance(error, Exception) else 0)
     down, up = setup.lines[1:]
@@ -85,7 +81,7 @@ def test_an_error_in_a_reply_is_a_failure_after_which_the_live_holds_are_sent(er
     assert counters.holds_sent >= 1
 
 
-def test_a_script_that_is_missing_is_loaded_and_its_call_repeated():
+async def test_a_script_that_is_missing_is_loaded_and_its_call_repeated():
     setup, loaded = Setup(NoScriptError("NOSCRIPT"), HOLD), []
 
     async def load(script):
@@ -94,7 +90,7 @@ def test_a_script_that_is_missing_is_loaded_and_its_call_repeated():
     setup.store._client.script_load = load
     setup.master.record("api", Status.ACCEPTED, b"a", NOW, NOW)
     (call,) = setup.store._group(RECORD, list(setup.store._queue))
-    assert asyncio.run(setup.store._execute(RECORD, call)) == [pack_doubles([HOLD])]
+    assert await setup.store._execute(RECORD, call) == [pack_doubles([HOLD])]
     assert (len(loaded), setup.store.counters.scripts_loaded, setup.replies) == (1, 1, [])
 
 
@@ -113,32 +109,24 @@ def test_records_are_not_shared_while_the_store_is_down_or_its_queue_is_full():
 
 
 @pytest.mark.parametrize(("scheme", "sizes"), [("redis", [512, 88]), ("redis+cluster", [600])])
-def test_records_are_sent_in_batches_which_are_larger_for_a_cluster(monkeypatch, scheme, sizes):
+async def test_records_are_sent_in_batches_which_are_larger_for_a_cluster(monkeypatch, scheme, sizes):
     setup = Setup(*[HOLD] * len(sizes), scheme=scheme)
     monkeypatch.setattr(setup.store, "_failure_of_servers", lambda: asyncio.sleep(0))
     monkeypatch.setattr(setup.store._client, "get_node_from_key", lambda _: SimpleNamespace(name="a"), raising=False)
     setup.account(*(b"%d" % number for number in range(600)))
-
-    async def main():
-        setup.store.start()
-        await until(lambda: not setup.replies)
-        await setup.store.close()
-
-    asyncio.run(asyncio.wait_for(main(), 20))
+    setup.store.start()
+    await until(lambda: not setup.replies)
+    await setup.store.close()
     assert [size for operation, size in setup.calls if operation == RECORD and size] == sizes
 
 
-def test_a_server_is_checked_without_records_and_what_waits_is_sent_before_the_end(monkeypatch):
+async def test_a_server_is_checked_without_records_and_what_waits_is_sent_before_the_end(monkeypatch):
     monkeypatch.setattr(redis_store, "_IDLE", 0.02)
     setup = Setup(HOLD, HOLD)
-
-    async def main():
-        setup.store.start()
-        for checks in (1, 4):
-            await until(lambda: setup.calls.count((PROBE, 0)) >= checks)  # noqa: B023  # called at once
-            setup.account(b"a")
-            await asyncio.sleep(0)
-        await setup.store.close()
-
-    asyncio.run(asyncio.wait_for(main(), 20))
+    setup.store.start()
+    for checks in (1, 4):
+        await until(lambda: setup.calls.count((PROBE, 0)) >= checks)  # noqa: B023  # called at once
+        setup.account(b"a")
+        await asyncio.sleep(0)
+    await setup.store.close()
     assert (setup.replies, setup.store.counters.records["shared"]) == ([], 2)
