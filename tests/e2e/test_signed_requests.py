@@ -81,6 +81,7 @@ def world(tmp_path):
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "127.0.0.2").configure_cert(serving)
     (tmp_path / "key.json").write_bytes(write_signing_key(key))
+    (tmp_path / "key.json").chmod(0o600)
     with ExitStack() as stack:
         origins = [
             stack.enter_context(running(tls=tls, host=host))
@@ -177,8 +178,7 @@ def test_each_request_over_https_is_signed_for_its_origin(world, get):
     assert get(world, world.courtesy(wait=5, retry=1), f"{world.origin.url}/") == 200
     signed = [*world.origin.asked, *world.other.asked]
     assert {world.signer_of(asked) for asked in signed} == {IDENTIFIER}
-    paths = sorted(asked.path for asked in signed)
-    assert paths == sorted(["/", "/", "/there", *[ADVICE, "/robots.txt"] * 2])
+    assert sorted(asked.path for asked in signed) == sorted(["/", "/", "/there", *[ADVICE, "/robots.txt"] * 2])
     nonces = [asked.fields["Signature-Input"].partition(";nonce=")[2].partition(";")[0] for asked in signed]
     assert len(set(nonces)) == len(signed)
     assert [asked.path for asked in world.plain.got()] == ["/robots.txt", "/plain"]
@@ -224,8 +224,7 @@ def test_a_gate_publishes_the_keys_by_which_gates_verify_the_agent(world, tmp_pa
     url = f"https://localhost:{port}"
     authority.cert_pem.write_to_path(world.ca)
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    described = ["--name", "ExampleBot/1.0", "--agent-url", url]
-    card = programs.command("keys", "directory", "--card", *described).out
+    card = programs.command("keys", "directory", "--card", "--name", "ExampleBot/1.0", "--agent-url", url).out
     (tmp_path / "card.json").write_text(card)
     (tmp_path / "gate.toml").write_text(GATE.format(origin=world.plain.url, port=port))
     courtesy = Courtesy("ExampleBot/1.0", key=world.key_file, agent_url=url, sign="when-asked")

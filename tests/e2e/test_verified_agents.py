@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headgate.identity import SigningKey, asks_for_signature
+from headgate.identity import SigningKey
 from headgate.identity.url import PATH
 from tests.e2e import programs
 from tests.e2e.agent_directories import SITE, Agent, running_directories, until_equal
@@ -24,11 +24,6 @@ authorities = ["www.example.org"]
 access = "{log}"
 [admin]
 control = true
-[[domain]]
-name = "data"
-path_prefix = "/data/"
-challenge = true
-rules = ["10/min burst 10"]
 [[domain]]
 name = "named"
 agent = "{agent}"
@@ -116,14 +111,6 @@ def test_keys_change_and_directories_go_away_over_a_reload(gate, directories):
     rotated = directories.new_agent("bot")
     assert domain_of(gate, rotated.fields) == "others"
     assert domain_of(gate, bot.fields) == "agents"
-
-
-def test_a_domain_asks_for_a_signature(gate, directories):
-    bot = directories.new_agent("bot")
-    challenged = gate.get("/data/x", Host=SITE)
-    assert challenged.status == 403
-    assert asks_for_signature([challenged.headers["Accept-Signature"]])
-    until_equal(lambda: gate.get("/data/x", **bot.fields).status, 200)
 
 
 def test_private_addresses_are_not_dialled(tmp_path, directories):

@@ -3,10 +3,11 @@
 The signature itself is made in `headgate.identity`. This file knows nothing of HTTP libraries.
 """
 
+import logging
 import os
 from typing import Final, Literal, TypeAlias
 
-from headgate.config.toml_reader import read_text
+from headgate.config.toml_reader import key_file_warnings, read_text
 from headgate.errors import fail_if, naming
 from headgate.http.fields import lines_of
 from headgate.http.url import serialised_origin
@@ -34,10 +35,14 @@ class AgentSigner:
         fail_if(sign not in ("always", "when-asked"), f'sign must be "always" or "when-asked", got {sign!r:.80}')
         self.when_asked = sign == "when-asked"
         with naming("key"):
-            is_path = isinstance(key, str | os.PathLike) and '"kty"' not in str(key)  # errors show a path
-            fail_if(not is_path, "expected the path of a file made by: headgate keys new --agent")
-            content = read_text(os.fspath(key), advice="make a key file with: headgate keys new --agent")
-            keys = read_signing_keys(content.encode())
+            fail_if(
+                not isinstance(key, str | os.PathLike) or '"kty"' in str(key),  # errors show a path
+                "expected the path of a file made by: headgate keys new --agent",
+            )
+            advice = "make a key file with: headgate keys new --agent"
+            keys = read_signing_keys(read_text(os.fspath(key), advice=advice).encode())
+        for warning in key_file_warnings(os.fspath(key)):
+            logging.getLogger("headgate.agent").warning(warning.removeprefix("warning: "))
         with naming("agent_url"):
             self._signers = [RequestSigner(each, agent_url, entropy=os.urandom) for each in keys]
         self._asked: dict[str, None] = {}
@@ -57,8 +62,11 @@ class AgentSigner:
         For one thread at a time.
         """
         origin = serialised_origin(url) or ""
-        may_ask = status in ASKING and origin.startswith("https://")
-        if not may_ask or not asks_for_signature(lines_of(text_pairs(headers), "accept-signature")):
+        if (
+            status not in ASKING
+            or not origin.startswith("https://")
+            or not asks_for_signature(lines_of(text_pairs(headers), "accept-signature"))
+        ):
             return False
         self._asked[origin] = None
         if len(self._asked) > MAX_ORIGINS:

@@ -5,6 +5,7 @@ September 2026 (the card), draft-illyes-webbotauth-cbcp-00 (the page), draft-ill
 """
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -45,14 +46,13 @@ def page(
     token, user_agent, keys = map(escape, _checked(name, url, info, rate))
     networks = "".join(f"<li>{network}</li>" for network in _networks(ranges))
     link = f'<link rel="client-ranges" href="{escape(ranges_url)}">\n' if ranges_url else ""
-    slows = (
-        "It slows down after 429 and 5xx, and obeys Retry-After, robots.txt and traffic advice. It renders no pages."
-    )
+    speed = f"At most {escape(rate)} to each origin. " if rate else ""
     sections = {
         "How to recognize it": f"<p>Its User-Agent is <code>{user_agent}</code>. Its requests over https are signed by "
         f"Web Bot Auth; the keys are at {keys}.</p>",
         "What the responses are used for": purpose and f"<p>{escape(purpose)}</p>",
-        "How fast it is": f"<p>{f'At most {escape(rate)} to each origin. ' if rate else ''}{slows}</p>",
+        "How fast it is": f"<p>{speed}It slows down after 429 and 5xx, and obeys Retry-After, robots.txt and traffic "
+        "advice. It renders no pages.</p>",
         "How to block it": "<p>In your robots.txt, which any parser of RFC 9309 checks:</p>\n"
         f"<pre>User-agent: {token}\nDisallow: /</pre>",
         "Contact": contact and f"<p>{escape(contact)}</p>",
@@ -72,12 +72,16 @@ def ranges_document(ranges: Iterable[str], *, now: float) -> dict[str, Any]:
 
 def _checked(name: str, url: str, info: str, rate: str) -> tuple[str, str, str]:
     """Return the product token, the User-Agent and the URL of the keys; raises `ConfigurationError`."""
-    fail_if(not name, "no name of the agent; add --name ExampleBot/1.0")
+    token = name.partition("/")[0]
+    fail_if(
+        not re.fullmatch("[A-Za-z_-]+", token),
+        f"invalid name {name!r:.80}; expected letters, - and _ (RFC 9309), and a version: --name ExampleBot/1.0",
+    )
     user_agent = Courtesy(name, info=info or None, rate=rate or None).user_agent
     keys = agent_url(url)
     if keys is None:
         raise ConfigurationError(f"invalid agent URL {url!r:.80}; expected one such as 'https://bot.example'")
-    return name.partition("/")[0], user_agent, keys.fetch
+    return token, user_agent, keys.fetch
 
 
 def _networks(ranges: Iterable[str]) -> list[Any]:

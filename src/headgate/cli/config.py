@@ -26,7 +26,7 @@ from headgate.config.file import field_docs
 from headgate.config.key_types import find_key, takes_list, union_members, unwrap, value_at
 from headgate.config.proxy_section import Proxy
 from headgate.config.section import ConfigSection, Format, parse_optional_address, with_value
-from headgate.config.toml_reader import parse_toml, read_text
+from headgate.config.toml_reader import key_file_warnings, parse_toml, read_text
 from headgate.config.tree import Router, Sidecar
 from headgate.errors import ConfigurationError, fail_if, naming
 
@@ -96,7 +96,6 @@ def _check_gate(tree: Configuration) -> list[str]:
     from headgate.link.curve import read_server_keys
     from headgate.runtime.bus_protection import (
         bus_warnings,
-        key_file_warnings,
         require_protection,
         require_quota_protection,
     )
@@ -116,10 +115,8 @@ def _check_gate(tree: Configuration) -> list[str]:
     if tree.router != Router():
         require_protection("router", tree.router)
         require_masters(tree)
-    key_warnings = (
-        warning for file in (tree.gate.curve_key, tree.sidecar.curve_key) for warning in key_file_warnings(file)
-    )
-    return [*bus_warnings(tree.master), *bus_warnings(tree.router), *key_warnings]
+    keys = tree.gate.curve_key, tree.sidecar.curve_key
+    return [*bus_warnings(tree.master), *bus_warnings(tree.router), *key_file_warnings(*keys)]
 
 
 @config.command("show", short_help="Print the effective configuration with its documentation.")

@@ -14,10 +14,11 @@ from typing import Final
 
 import click
 
+from headgate.cli.config import warn
 from headgate.cli.output import print_bytes, print_json, printable
 from headgate.cli.params import COUNT
 from headgate.cli.program import CommandGroup
-from headgate.config.toml_reader import read_text
+from headgate.config.toml_reader import key_file_warnings, read_text
 from headgate.errors import ConfigurationError, explaining, fail_if, naming, reason_of
 
 SECRET_MODE: Final = 0o600
@@ -65,11 +66,6 @@ def _create(name: str, content: bytes, mode: int) -> None:
 def _remove(name: str) -> None:
     with suppress(OSError):
         Path(name).unlink()
-
-
-_SECRET_FILE: Final = "secret.key"  # noqa: S105  # the name of a file
-_PUBLIC_FILE: Final = "public.key"
-_AGENT_FILE: Final = "key.json"
 
 
 @click.group(cls=CommandGroup, epilog="Start with: headgate keys new -o DIR")
@@ -120,12 +116,12 @@ def new(*, folder: str, agent: bool) -> None:
     with explaining(f"{printable(folder)} cannot be created", "name another directory"):
         Path(folder).mkdir(parents=True, exist_ok=True)
     if agent:
-        _new_agent_key(str(Path(folder) / _AGENT_FILE))
+        _new_agent_key(str(Path(folder) / "key.json"))
         return
     from headgate.link.curve import new_key_pair
 
     pair = new_key_pair()
-    secret, public = str(Path(folder) / _SECRET_FILE), str(Path(folder) / _PUBLIC_FILE)
+    secret, public = str(Path(folder) / "secret.key"), str(Path(folder) / "public.key")
     create_files([(secret, pair.secret_file(), SECRET_MODE), (public, pair.public_file(), PUBLIC_MODE)])
     secret, public, key = printable(shlex.quote(secret)), printable(shlex.quote(public)), pair.public.decode()
     click.echo(f"""\
@@ -193,6 +189,8 @@ def directory(*, files: tuple[str, ...], is_card: bool, **options: str) -> None:
         print_json(card(**options))
         return
     fail_if(not files, "no key file; make one with: headgate keys new --agent")
+    for warning in key_file_warnings(*files):
+        warn(warning)
     found: list[PublicKey] = []
     for file in files:
         content = read_text(file, advice="make one with: headgate keys new --agent")

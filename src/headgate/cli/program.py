@@ -21,6 +21,7 @@ from typing import Any, ClassVar, cast
 import click
 from click.core import ParameterSource
 
+from headgate.cli.output import printable
 from headgate.errors import ConfigurationError, HeadgateError, LinkError, MissingExtra
 from headgate.version import VERSION
 
@@ -311,6 +312,6 @@ def _command_path(words: Sequence[str]) -> str:
 
 def _print_error(sentence: str, code: int) -> int:
     with suppress(OSError):
-        sys.stderr.write(" ".join(sentence.split("\n")) + "\n")
+        sys.stderr.write(printable(" ".join(sentence.split("\n"))) + "\n")
         sys.stderr.flush()
     return code

@@ -2,7 +2,10 @@
 
 import difflib
 import re
+import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date, time
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +42,19 @@ def read_text(path: str | Path, *, advice: str) -> str:
         raise ConfigurationError(f"{path}: byte {error.start} is not UTF-8; expected a file in UTF-8") from None
     fail_if(len(content) > MAX_FILE_SIZE, f"{path}: longer than {MAX_FILE_SIZE:,} bytes; {advice}")
     return text
+
+
+def key_file_warnings(*files: str) -> Iterator[str]:
+    """Yield a line for each file with a secret key that every user of this machine can read or change; "" names none.
+
+    Its group may: services read keys that way.
+    """
+    for file in files:
+        mode = 0
+        with suppress(OSError, ValueError):  # reported where the key is read
+            mode = Path(file).stat().st_mode if file else 0
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            yield f"warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
 
 
 def parse_toml(text: str, name: str) -> tuple[dict[str, Any], bool]:

@@ -1,11 +1,9 @@
 """Who can reach the bus of a master or a router, and who can read its keys: what is refused, and what is a warning."""
 
-import stat
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 from headgate.config.section import Address
+from headgate.config.toml_reader import key_file_warnings
 from headgate.config.tree import Bus, Router
 from headgate.errors import LinkError, fail_if, naming
 from headgate.link.sockets import is_exposed, unprotected_error
@@ -49,18 +47,7 @@ def bus_warnings(section: Bus | Router) -> Iterator[str]:
             f"warning: {section.rlqs}: other machines can reach the quota service, which {weakness}: "
             "every peer there can hold any client"
         )
-    if isinstance(section, Bus):
-        yield from key_file_warnings(section.rlqs_key)
-    yield from key_file_warnings(section.curve_key)
-
-
-def key_file_warnings(file: str) -> Iterator[str]:
-    """Yield a line if every user of this machine can read or change a file with a secret key; "" names none."""
-    mode = 0
-    with suppress(OSError, ValueError):  # reported where the key is read
-        mode = Path(file).stat().st_mode if file else 0
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
-        yield f"warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
+    yield from key_file_warnings(section.rlqs_key if isinstance(section, Bus) else "", section.curve_key)
 
 
 def _is_quota_service_open(section: Bus) -> bool:

@@ -20,6 +20,7 @@ from prometheus_client.core import Metric
 
 from headgate.config import Configuration, domain_changes, log_warnings
 from headgate.config.section import UNIX
+from headgate.config.toml_reader import key_file_warnings
 from headgate.config.tree import changed_keys, keep_keys, restart_note, with_mode
 from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from headgate.limit import Master
@@ -32,7 +33,6 @@ from headgate.origin.gateway.record import GatewayCounters
 from headgate.origin.sidecar.unix_socket import UnixSocket
 from headgate.runtime.access_log import AccessLogCounters, check_access_log
 from headgate.runtime.admin import admin_url, start_admin
-from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.control import master_control
 from headgate.runtime.gate_advice import AdviceReport, make_loop, report_interval, static_states
 from headgate.runtime.gate_build import (

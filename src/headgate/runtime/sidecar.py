@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import Metric
 
 from headgate.config import Configuration, DomainSection, domain_changes
+from headgate.config.toml_reader import key_file_warnings
 from headgate.config.tree import Sidecar, keep_keys, restart_note
 from headgate.errors import ConfigurationError, fail_if, naming
 from headgate.http.conditions import as_tuple
@@ -21,7 +22,6 @@ from headgate.observe.state import identifier_digest
 from headgate.origin import parse_identify
 from headgate.origin.sidecar.data_plane import DataPlane, SidecarCounters
 from headgate.runtime.admin import admin_url, start_admin
-from headgate.runtime.bus_protection import key_file_warnings
 from headgate.runtime.gatekeeping import (
     GATEKEEPER_GROUPS,
     build_agents,

@@ -23,6 +23,7 @@ ASKS = [("accept-signature", accept_signature())]
 def key(tmp_path):
     path = tmp_path / "key.json"
     path.write_bytes(write_signing_key(new_signing_key(entropy=os.urandom)))
+    path.chmod(0o600)
     return path
 
 
@@ -64,6 +65,14 @@ def test_arguments_that_do_not_sign_say_what_to_do(key, options, text):
     with pytest.raises(ConfigurationError) as caught:
         Courtesy(**{"key": key, "agent_url": AGENT, **options})
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o640, 0), (0o604, 1)])
+def test_a_key_that_every_user_can_read_is_a_warning(key, mode, warnings, caplog):
+    key.chmod(mode)
+    courtesy(key)
+    said = f"{key}: every user of this machine can read this secret key; use: chmod 600 {key}"
+    assert [record.message for record in caplog.records] == [said] * warnings
 
 
 def test_without_the_extra_it_says_what_to_install(key, monkeypatch):

@@ -94,7 +94,11 @@ def test_the_key_of_an_agent_is_new_private_and_in_its_directory(headgate, tmp_p
     assert key.to_jwk()["d"] not in said.out.decode()
     assert headgate("keys", "new", "--agent", "-o", tmp_path).code == 2
     assert read_signing_keys(file.read_bytes())[0].key_id == key.key_id
-    assert json.loads(headgate("keys", "directory", file).out) == {"keys": [key.public.to_jwk()]}
+    said = headgate("keys", "directory", file)
+    assert (json.loads(said.out), said.err) == ({"keys": [key.public.to_jwk()]}, "")
+    file.chmod(0o604)
+    expected = f"warning: {file}: every user of this machine can read this secret key; use: chmod 600 {file}"
+    assert expected in headgate("keys", "directory", file).err
     assert "expected a private Ed25519 JSON Web Key" in headgate("keys", "directory", __file__).err
     assert "no key file; make one with" in headgate("keys", "directory").err
 
@@ -110,8 +114,9 @@ def test_the_card_has_what_the_courtesy_sends(headgate):
     }
     assert card["web_bot_auth"]["expected-user-agent"] == "ExampleBot/1.0 (+https://bot.example/bot)"
     assert card["web_bot_auth"]["rate-expectation"] == "60/min burst 5 to each origin"
-    assert "no name of the agent; add --name" in headgate("keys", "directory", "--card").err
-    assert "headgate: absent: No such file" in headgate("keys", "directory", "absent").err
+    expected = "invalid name 'Bot 2/1.0'; expected letters, - and _ (RFC 9309), and a version: --name ExampleBot/1.0"
+    assert expected in headgate("keys", "directory", "--card", "--name", "Bot 2/1.0").err
+    assert "headgate: a\\x1b[31m b: No such file" in headgate("keys", "directory", "a\x1b[31m\nb").err
     assert "invalid agent URL ''" in headgate("keys", "directory", "--card", "--name", "ExampleBot").err
 
 
