@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from headgate import __version__
-from headgate.cli import main
+from headgate.cli import main, program
+from headgate.errors import MissingExtra
 
 PROGRAM = [sys.executable, "-m", "headgate"]
 
@@ -93,6 +94,12 @@ def test_wrong_use_is_one_sentence_and_exit_2(capsys):
         if (code, out) != (2, "") or words not in err or not is_one_sentence:
             wrong.append((arguments, code, out, err))
     assert wrong == []
+
+
+@pytest.mark.parametrize(("words", "extra"), [(["proxy", "--plaintext"], "proxy"), (["serve"], "gate")])
+def test_a_missing_library_of_the_servers_names_the_extra_to_install(words, extra):
+    with pytest.raises(MissingExtra, match=rf"headgate\[{extra}\]"), program._missing_extra(words):
+        raise ModuleNotFoundError(name="zmq")
 
 
 def test_help_imports_no_command():

@@ -121,7 +121,6 @@ def test_the_log_says_when_rejections_begin(kind, caplog):
     [
         ({}, "got None; .* with concurrency"),
         ({"concurrency": 64}, "ConcurrencySettings\\(max="),
-        ({"concurrency": ConcurrencySettings(max=1), "gatekeeper": 5}, "gatekeeper must be a Gatekeeper"),
         ({"concurrency": ConcurrencySettings(max=1), "priority": {"x": "people"}, "domain": "a"}, "unknown domain 'x'"),
         ({"concurrency": ConcurrencySettings(max=1), "priority": {"a": "robots"}, "domain": "a"}, "got 'robots'"),
         ({"concurrency": ConcurrencySettings(max=1), "priority": 5}, "mapping or a callable"),
