@@ -9,13 +9,13 @@ How Envoy behaves, and why the law of shares is as it is: docs/decisions/quota-s
 """
 
 import heapq
-import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
 import msgspec
 
 from headgate.errors import WireError
+from headgate.http.date import whole_seconds
 from headgate.limit.master import Master
 from headgate.limit.messages import DelayUntil, domain_of
 from headgate.limit.shares import Allowance, deal, fair_shares, is_stable, next_want
@@ -285,8 +285,8 @@ class QuotaService:
         old = claim.assignment
         if old.kind == "deny" and old.expires >= until:
             return
-        seconds = math.ceil(until - moment)
-        claim.assignment = Assignment("deny", old.share, moment + seconds, old.is_single)
+        seconds = whole_seconds(until - moment)
+        claim.assignment = Assignment("deny", old.share, max(until, moment + seconds), old.is_single)
         self._send(claim, messages.assign(claim.bucket_id, seconds, messages.DENY_ALL))
 
     def _send(self, claim: Claim, action: bytes) -> None:

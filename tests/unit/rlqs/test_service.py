@@ -62,15 +62,16 @@ def test_a_hold_is_not_assigned_again_by_later_reports_and_lifted_when_it_ends()
     assert (kind, numbers["tokens"]) == ("tokens", 1)
 
 
-@pytest.mark.parametrize(("seconds", "denied"), [(0.9, False), (1.2, True)])
+@pytest.mark.parametrize(("seconds", "denied"), [(0.9, []), (1.2, [2]), (100.0000005, [100])])
 def test_a_hold_of_another_gatekeeper_reaches_envoys_unless_it_is_short(seconds, denied):
     world = World("10/s burst 20")
     streams = [reporting(world) for _ in range(2)]
     streams[0].take()
     world.publish(DelayUntil("api", b"c", world.now + seconds))
     world.publish(DelayUntil("api", b"other", world.now + 100))
-    expected = [(bucket_id(b"c"), "deny", {"ttl": 2})] if denied else []
+    expected = [(bucket_id(b"c"), "deny", {"ttl": ttl}) for ttl in denied]
     assert [decode_actions(stream.take()) for stream in streams] == [expected, expected]
+    assert not denied or one_report(world, streams[0], (b"c", 0, 0, 1)) == {}
 
 
 def test_a_hold_that_grows_is_sent_once_per_second_of_its_time_to_live():
