@@ -44,7 +44,7 @@ def node():
         yield process
 
 
-@pytest.mark.needs("node-web-bot-auth")
+@pytest.mark.needs("node-web-bot-auth", "node-http-message-sig")
 @pytest.mark.parametrize("components", [["@authority"], ["@target-uri", "@method", "@path", "@query"]])
 def test_we_verify_what_the_packages_of_npm_sign(node, components):
     assert verified(node("sign", jwk=KEY.to_jwk(), url=URL, agent='"https://bot.example"')) == [AGENT]
@@ -52,7 +52,7 @@ def test_we_verify_what_the_packages_of_npm_sign(node, components):
     assert verified(node("signMember", jwk=KEY.to_jwk(), url=URL, agent=dictionary, components=components)) == [AGENT]
 
 
-@pytest.mark.needs("node-web-bot-auth")
+@pytest.mark.needs("node-web-bot-auth", "node-http-message-sig")
 def test_the_packages_of_npm_verify_what_we_sign(node):
     assert node("keyId", jwk=KEY.public.to_jwk()) == KEY.key_id
     assert node("verifyMember", jwk=KEY.public.to_jwk(), url=URL, headers=fields())
@@ -63,7 +63,7 @@ def test_the_packages_of_npm_verify_what_we_sign(node):
             node(task, jwk=KEY.public.to_jwk(), url="https://other.example", headers=member)
 
 
-@pytest.mark.needs("node-web-bot-auth")
+@pytest.mark.needs("node-web-bot-auth", "node-http-message-sig")
 def test_we_accept_a_directory_that_web_bot_auth_signs(node):
     body = write_directory([KEY.public])
     given = node("directory", jwks=[KEY.to_jwk()], url="https://bot.example/", headers={"Content-Type": MEDIA_TYPE})
