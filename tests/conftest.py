@@ -21,6 +21,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import zmq
 
 from tests import servers
 
@@ -43,6 +44,24 @@ REQUIRES_SERVERS = os.environ.get("HEADGATE_REQUIRE_SERVERS") == "1"
 _TIMEOUT = 240.0  # seconds for a test that is a coroutine; only ever reached by a failing test
 MISSING = "missing server"
 missing_servers = pytest.StashKey[Counter[str]]()
+
+
+def mend_contexts(construct: Callable[..., None] = zmq.Context.__init__) -> None:
+    """Let a ZeroMQ context that a failed test leaves open end when it is collected as garbage.
+
+    It closes the sockets that it knows and waits for the others: it knows them by weak references, which are lost by
+    then. Messages that nothing receives would keep it waiting, too.
+    """
+
+    def construct_and_keep(context: zmq.Context[Any], *arguments: Any, **options: Any) -> None:
+        construct(context, *arguments, **options)
+        context._sockets = set()  # type: ignore[assignment]  # of strong references
+        context.sockopts[zmq.LINGER] = 1_000
+
+    zmq.Context.__init__ = construct_and_keep  # type: ignore[method-assign,assignment]
+
+
+mend_contexts()
 
 
 @pytest.hookimpl(tryfirst=True)
