@@ -8,6 +8,7 @@ with `browser`; hypothesis marks its own with `hypothesis`. `deep` is given by h
 """
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -31,6 +32,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Clients and programs with default trust read the system's roots, of which no test needs one: 20 ms for each context.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("root_of_nothing.pem"))
 
+gc.disable()  # until all tests are collected
+
 hypothesis.settings.register_profile("fast", deadline=None, print_blob=True, max_examples=50)
 hypothesis.settings.register_profile("deep", deadline=None, print_blob=True, max_examples=300)
 hypothesis.settings.load_profile("fast")
@@ -46,22 +49,17 @@ MISSING = "missing server"
 missing_servers = pytest.StashKey[Counter[str]]()
 
 
-def mend_contexts(construct: Callable[..., None] = zmq.Context.__init__) -> None:
-    """Let a ZeroMQ context that a failed test leaves open end when it is collected as garbage.
+def keep_sockets(context: Any, *arguments: Any, construct: Any = zmq.Context.__init__, **options: Any) -> None:
+    """Let a ZeroMQ context that a failed test leaves open end when it is collected as garbage, instead of hanging.
 
-    It closes the sockets that it knows and waits for the others: it knows them by weak references, which are lost by
-    then. Messages that nothing receives would keep it waiting, too.
+    It waits for the sockets that it does not know, and its references to them are weak; also for messages to send.
     """
-
-    def construct_and_keep(context: zmq.Context[Any], *arguments: Any, **options: Any) -> None:
-        construct(context, *arguments, **options)
-        context._sockets = set()  # type: ignore[assignment]  # of strong references
-        context.sockopts[zmq.LINGER] = 1_000
-
-    zmq.Context.__init__ = construct_and_keep  # type: ignore[method-assign,assignment]
+    construct(context, *arguments, **options)
+    context._sockets = set()
+    context.sockopts[zmq.LINGER] = 1_000
 
 
-mend_contexts()
+zmq.Context.__init__ = keep_sockets  # type: ignore[assignment, method-assign]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,6 +106,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
     if any("chromium" in mark.args for mark in item.iter_markers("needs")):
         item.add_marker("browser")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, except what was collected as tests: a third of that time went to it."""
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
