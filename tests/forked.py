@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PROGRAM = [sys.executable, "-m", "headgate"]
 _ROOT = Path(__file__).parents[1]
@@ -128,6 +128,15 @@ def _serve() -> tuple[list[str], str, dict[str, str], tuple[int, int]] | None:
                 return tuple(request)
 
 
+def end(code: int) -> NoReturn:
+    """End as Python does, except that it clears no module, which would copy the memory that is shared: 25 ms."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def main() -> None:
     """Import the program, then run it in each child."""
     for name in _MODULES:
@@ -144,7 +153,12 @@ def main() -> None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):  # it remembers whether the file that was replaced could seek
             raw = io.FileIO(1, "wb", closefd=False)
             sys.stdout = io.TextIOWrapper(raw, sys.stdout.encoding, write_through=True)
-        runpy.run_module("headgate", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module("headgate", run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            if isinstance(ended.code, str):
+                raise
+            end(ended.code or 0)
 
 
 if __name__ == "__main__":
