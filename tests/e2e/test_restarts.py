@@ -11,12 +11,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import programs
+from tests.servers import free_port
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 
@@ -40,7 +41,7 @@ def load(port: int) -> Iterator[Counter[object]]:
                 client.close()
             if not keep:
                 client.close()  # it connects again by itself, as after Connection: close
-            time.sleep(0.001)
+            time.sleep(0.004)
         client.close()
 
     threads = [
@@ -58,9 +59,9 @@ def load(port: int) -> Iterator[Counter[object]]:
             thread.join()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+def http_client(port: int) -> closing[http.client.HTTPConnection]:
+    """Give a connection."""
+    return closing(http.client.HTTPConnection("127.0.0.1", port, timeout=programs.PATIENCE))
 
 
 class Gates:
@@ -305,13 +306,3 @@ def test_a_socket_is_activated_and_another_one_is_an_error(tmp_path, origin):
                 assert process.wait(programs.PATIENCE) == (0 if port == gates.port else 2)
             if port != gates.port:
                 assert f"at ('127.0.0.1', {port}), where no listener is; set gate.listen" in Path(log.name).read_text()
-
-
-@contextmanager
-def http_client(port: int) -> Iterator[http.client.HTTPConnection]:
-    """Give a connection."""
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=programs.PATIENCE)
-    try:
-        yield client
-    finally:
-        client.close()
