@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE_MODULES = ROOT / ".servers" / "node" / "node_modules"
-PATIENCE = 10.0  # seconds that a server may take to listen, or to stop; only ever reached by a failing test
+PATIENCE = 60.0  # seconds that a server may take to listen, or to stop; only ever reached by a failing test
 
 
 @dataclass(frozen=True)
