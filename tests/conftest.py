@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +47,6 @@ SLOWEST = {"test_advice_loop.py", "test_demo.py", "test_docs.py", "test_lost_mas
 REQUIRES_SERVERS = os.environ.get("HEADGATE_REQUIRE_SERVERS") == "1"
 _TIMEOUT = 240.0  # seconds for a test that is a coroutine; only ever reached by a failing test
 MISSING = "missing server"
-missing_servers = pytest.StashKey[Counter[str]]()
 
 
 def keep_sockets(context: Any, *arguments: Any, construct: Any = zmq.Context.__init__, **options: Any) -> None:
@@ -96,8 +96,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Run two processes for each core with `-n auto`: much of the time, tests wait for programs and timeouts."""
-    return 2 * (os.cpu_count() or 1)
+    """Run more processes than cores with `-n auto`: much of the time, tests wait for programs and timeouts."""
+    return 2 * (os.cpu_count() or 1) + 2
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -159,27 +159,9 @@ def rewrite_a_part(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the count of skipped tests; share what all processes need."""
-    config.stash[missing_servers] = Counter()
+    """Share the work that all processes need."""
     if hasattr(config, "workerinput") and not config.option.file_or_dir:
         rewrite_a_part(config)
-
-
-class Missing:
-    """Counts the tests that were skipped because of a missing server, in every process of a run."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.counts = config.stash[missing_servers]
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count the report of a test that was skipped before it began."""
-        if report.when == "setup":
-            self.counts.update(str(server) for name, server in report.user_properties if name == MISSING)
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Listen to the reports."""
-    session.config.pluginmanager.register(Missing(session.config))
 
 
 @pytest.hookimpl(trylast=True)
@@ -188,7 +170,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None or hasattr(config, "workerinput") or config.option.collectonly:
         return
-    counts = config.stash[missing_servers]
+    properties = chain.from_iterable(getattr(one, "user_properties", ()) for one in terminal.stats.get("skipped", ()))
+    counts = Counter(str(server) for name, server in properties if name == MISSING)
     if not counts:
         terminal.write_line("No test was skipped for want of a server.")
         return
