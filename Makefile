@@ -86,6 +86,7 @@ lock: ## write requirements/*.txt: exact versions and hashes
 # niquests needs a fork of urllib3 that takes the place of urllib3 itself unless it is built so that it does not.
 $(STAMP): pyproject.toml requirements/dev.txt requirements/niquests.txt requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headgate needs Python 3.11 or newer; try `make venv PYTHON=python3.13`")'
+	@echo "setting up .venv, in about a minute" >&2
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements/dev.txt

@@ -78,7 +78,9 @@ class MissingExtra(ConfigurationError, ImportError):
     """An optional dependency is needed and not installed; the message names the extra to install."""
 
     def __init__(self, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the extra '{extra}'; install it: pip install 'headgate[{extra}]'")
+        super().__init__(
+            f"{purpose} needs the extra '{extra}'; install it from the repository: pip install '.[{extra}]'"
+        )
 
 
 class WireError(HeadgateError, ValueError):

@@ -16,7 +16,7 @@ __all__ = ["main"]
 _INTERRUPTED = 130
 _NO_CLICK = (
     "headgate: the program needs the extra 'gate', 'proxy' or, without servers, 'cli'; "
-    "install it: pip install 'headgate[gate]'\n"
+    "install it from the repository: pip install '.[gate]'\n"
 )
 
 

@@ -110,7 +110,7 @@ def _examine(file: str | None, admins: tuple[str, ...]) -> Findings:
     except ConfigurationError as error:
         yield Finding("configuration", "failed", str(error), "correct it; `headgate config check` checks it again")
     except ModuleNotFoundError as error:
-        advice = "install it: pip install 'headgate[gate]', or 'headgate[proxy]'"
+        advice = "install it from the repository: pip install '.[gate]', or '.[proxy]'"
         yield Finding("configuration", "warning", f"not all is checked without the library {error.name}", advice)
     else:
         yield Finding("configuration", "ok", f"{name} is valid" if name else "no file; defaults and environment")

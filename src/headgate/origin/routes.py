@@ -271,7 +271,7 @@ def _search(pattern: str) -> Callable[[bytes], object]:
         import re2
     except ImportError:
         raise ConfigurationError(
-            f"regex {pattern!r} needs the package google-re2; install headgate[re2], or use prefix or value"
+            f"regex {pattern!r} needs the package google-re2; pip install '.[re2]', or use prefix or value"
         ) from None
     options = re2.Options()
     options.encoding, options.log_errors = re2.Options.Encoding.LATIN1, False

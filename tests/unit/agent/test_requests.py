@@ -104,7 +104,7 @@ def test_options_of_connections_belong_to_the_inner_adapter():
 def test_a_missing_library_is_named_with_its_extra(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, f"headgate.agent.{library}", raising=False)
-    with pytest.raises(MissingExtra, match=rf"install it: pip install 'headgate\[{library}\]'"):
+    with pytest.raises(MissingExtra, match=rf"install it from the repository: pip install '.\[{library}\]'"):
         importlib.import_module(f"headgate.agent.{library}")
 
 

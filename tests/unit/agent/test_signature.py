@@ -79,7 +79,7 @@ def test_without_the_extra_it_says_what_to_install(key, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("headgate.identity", "headgate.agent.signature"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'headgate\[sign\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '.\[sign\]'"):
         courtesy(key)
 
 

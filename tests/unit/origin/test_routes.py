@@ -157,7 +157,7 @@ def test_the_client_of_a_trusted_proxy_is_the_one_that_it_names() -> None:
 
 def test_a_regular_expression_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(ConfigurationError, match=r"regex 'a' needs the package google-re2; install headgate\[re2\]"):
+    with pytest.raises(ConfigurationError, match=r"regex 'a' needs the package google-re2; pip install '.\[re2\]"):
         Routes([Route("d", header="X", regex="a")])
 
 

@@ -312,5 +312,5 @@ class TestWithoutUvloop:
         with pytest.raises(MissingExtra) as caught:
             run_event_loop(lambda: on(asyncio.SelectorEventLoop), loop="uvloop")
         assert str(caught.value) == (
-            "gate.loop = 'uvloop' needs the extra 'uvloop'; install it: pip install 'headgate[uvloop]'"
+            "gate.loop = 'uvloop' needs the extra 'uvloop'; install it from the repository: pip install '.[uvloop]'"
         )
