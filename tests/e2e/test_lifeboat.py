@@ -78,17 +78,10 @@ def test_the_bundle_is_published_at_its_path_and_never_limited(gate, tmp_path, o
     assert "Headgate-Source" not in accepted.headers
 
 
-# Changes
-
-
-def replace(tmp_path, *exchanges):
-    webbundles.write(tmp_path / "new.wbn", *exchanges).rename(tmp_path / "site.wbn")
-
-
 def test_a_reload_takes_bundles_in_and_out(gate, tmp_path, file, origin):
     text = file.read_text()
     spent(gate)
-    replace(tmp_path, {"url": "/", "payload": b"new"})
+    webbundles.write(tmp_path / "new.wbn", {"url": "/", "payload": b"new"}).rename(tmp_path / "site.wbn")
     file.write_text(text.replace('path = "/site.wbn"', 'path = "/moved.wbn"'))
     gate.process.send_signal(signal.SIGHUP)
     gate.wait_for(r"read again$")

@@ -40,15 +40,8 @@ def test_rule_limits_requests_to_the_origin(gate):
     assert 50 <= int(refusal.headers["Retry-After"]) <= 60
     assert refusal.headers["RateLimit-Policy"] == '"default";q=3;w=180'
     assert gate.totals() == (accepted + 3, delayed, rejected + 3)
-    assert 0 < held_seconds(gate)[digest(b"=limited")] <= 60
-
-
-def digest(key):
-    return f"sha256:{hashlib.sha256(key).hexdigest()[:16]}"
-
-
-def held_seconds(gate):
-    return {held["identifier"]: held["seconds"] for held in gate.state()["domains"][0]["held"]}
+    held = {one["identifier"]: one["seconds"] for one in gate.state()["domains"][0]["held"]}
+    assert 0 < held[f"sha256:{hashlib.sha256(b'=limited').hexdigest()[:16]}"] <= 60
 
 
 # Configuration
@@ -283,7 +276,8 @@ def test_every_line_of_the_log_has_time_and_level(tmp_path, form):
     words = ["--origin", "http://127.0.0.1:1", "--rule", "9/s burst 9", "--log-format", form, "--workers", 2]
     with programs.headgate(tmp_path, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *words) as gate:
         gate.wait_for("^ready ")
-        assert request_status(gate) == 502
+        port = re.search(r"^ready http://127\.0\.0\.1:(\d+)$", gate.said(), re.MULTILINE)[1]
+        assert programs.request(int(port)).status == 502
         gate.wait_for(r"requests fail \(unreachable 1\)")
         assert gate.end() == 0
     *lines, _ = gate.log.read_text().split("\n")
@@ -299,8 +293,3 @@ def test_every_line_of_the_log_has_time_and_level(tmp_path, form):
     assert [(level, message.partition(":")[0].split()[0]) for level, message in found] == [
         ("info", "origin"), ("warning", "origin"), ("info", "draining"), ("info", "stopped"),
     ]  # fmt: skip
-
-
-def request_status(gate):
-    port = int(re.search(r"^ready http://127\.0\.0\.1:(\d+)$", gate.said(), re.M)[1])
-    return programs.request(port).status

@@ -25,11 +25,6 @@ def sidecar(folder, *arguments, master=NO_MASTER):
     return headgate(folder, "sidecar", "--master", master, "--domain", "api", *arguments)
 
 
-def connect(path):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(path))
-
-
 def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, tmp_path):
     path = tmp_path / "s"
     with sidecar(tmp_path, server, path) as running:
@@ -41,7 +36,8 @@ def test_sidecar_without_a_running_master_is_ready_and_sigterm_ends_it(server, t
             "address": str(path),
         }
         assert running.said().endswith(f"ready {path}\n")
-        connect(path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
         assert running.end() == 0
     assert not path.exists()

@@ -58,10 +58,6 @@ def check_with(key, token, origin=""):
     return Checker(read_keys(key.read_bytes())).check(token, now=time.time(), origin=origin)
 
 
-def mode(file):
-    return stat.S_IMODE(file.stat().st_mode)
-
-
 def test_wrong_use_exits_with_2(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, expected in WRONG_USE:
@@ -91,7 +87,7 @@ def test_new_key_is_readable_by_its_owner_only_with_any_umask(create, tmp_path):
             os.umask(before)
         assert (result.code, result.out) == (0, b"")
         assert result.err.startswith(f"{file}: keep it secret; it mints and checks tokens")
-        assert mode(file) == 0o600
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
         (made,) = read_keys(file.read_bytes())
         assert made.max_ttl == 86_400
 

@@ -1,9 +1,6 @@
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from headgate.limit import DelayUntil, Gatekeeper
 from headgate.origin.asgi import GatekeeperMiddleware
@@ -83,15 +80,6 @@ async def settle() -> None:
     """Let all tasks run until they wait."""
     for _ in range(20):
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool], *, step: float = 0.001) -> None:
-    """Wait until a condition holds, in steps of so many seconds."""
-    for _ in range(5000):
-        if condition():
-            return
-        await asyncio.sleep(step)
-    pytest.fail("the condition did not become true")
 
 
 async def test_a_queued_request_starts_when_another_ends_and_has_its_whole_body():
@@ -181,7 +169,8 @@ async def test_a_delayed_request_waits_for_a_permit_too():
     await settle()
     gatekeeper.obey(DelayUntil("default", b"192.0.2.1", time.time() + 0.05))
     second = Client(middleware, "/body", *BODY)
-    await until(lambda: limit.state.queued == 1)
+    while not limit.state.queued:  # noqa: ASYNC110  # there is no event
+        await asyncio.sleep(0.001)
     app.released.set()
     await asyncio.gather(first.task, second.task)
     assert app.read == BODY

@@ -19,22 +19,15 @@ def text(*masters, listen="127.0.0.1:0", more=""):
     return f'[router]\nlisten = "{listen}"\nmaster = [{listed}]\n{more}'
 
 
-def running(read):
-    return serving.running(lambda: RouterServer(read))
-
-
-def link_of(lifecycle):
-    return lifecycle._server._link
-
-
 async def test_state_of_masters_and_domains():
-    async with running(reading(text())) as (lifecycle, _):
+    async with serving.running(lambda: RouterServer(reading(text()))) as (lifecycle, _):
+        link = lifecycle._server._link
         with zmq.Context() as context, context.socket(zmq.PUB) as gatekeeper:
-            gatekeeper.connect(link_of(lifecycle).endpoints.accounting)
+            gatekeeper.connect(link.endpoints.accounting)
             frames = [b"api\xff\0", b"ACCEPTED", b"id", b"%d" % (time.time() * 1_000), b"", b""]
             deadline = time.monotonic() + 10
             # Without a master the router subscribes to nothing, so the socket is asked to do so here.
-            link_of(lifecycle).accounting.subscribe(b"")
+            link.accounting.subscribe(b"")
             while not (state := await lifecycle._server.state(whole=True)).domains:
                 assert time.monotonic() < deadline
                 gatekeeper.send_multipart(frames)
