@@ -316,9 +316,8 @@ class Attempt(msgspec.Struct, eq=False):
     def _turn(self, turn: "PaceWait", now: float) -> Wait:
         """Return the wait for this request's turn at its origin; raise the refusal if that takes too long."""
         state = self._state
-        is_first, self._since = self._since is None, now if self._since is None else self._since
-        release = max(turn.release, now if turn.is_next else now + _UNKNOWN)
-        holder = Holder(release, "pace", self._origin)
+        is_first, self._since = self._since is None, now if self._since is None else min(self._since, now)
+        holder = Holder(max(turn.release, now if turn.is_next else now + _UNKNOWN), "pace", self._origin)
         left = state.max_pace_delay - (now - self._since)
         if turn.release - now > left or left <= 0:
             raise self._refuse(holder, now)

@@ -21,7 +21,7 @@ from headgate.agent.attempt import Attempt, follows_interactive
 from headgate.agent.retry import Retry
 from headgate.agent.state import CourtesyState, Event
 from headgate.agent.wait import FetchWait
-from headgate.errors import ConfigurationError, RetryLater, fail_any, fail_if
+from headgate.errors import ConfigurationError, RetryLater, check_seconds, fail_any, fail_if
 from headgate.http.fields import is_token
 from headgate.http.url import parse_url, serialised_origin
 from headgate.throttle import Explanation, Policy, Throttle
@@ -111,7 +111,7 @@ class Courtesy(AbstractContextManager["Courtesy"], AbstractAsyncContextManager["
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._options = {name: value for name, value in locals().items() if name != "self"}
-        _check_sources(clock, draw, tls)
+        _check_options(clock, draw, tls, wait, on_event)
         if throttle is None:
             throttle = Throttle(Policy() if policy is None else policy, draw=draw, retry_budget=retry_budget)
         else:
@@ -357,8 +357,12 @@ def _check_text(url: object) -> None:
         raise ConfigurationError(f"expected a URL such as 'https://example.com/', got {url!r:.80}")
 
 
-def _check_sources(clock: object, draw: object, tls: object) -> None:
-    """Raise `ConfigurationError` for sources of time, chance and trust that cannot be used."""
+def _check_options(clock: object, draw: object, tls: object, wait: object, on_event: object) -> None:
+    """Raise `ConfigurationError` for an option that cannot be used."""
+    if wait is not None and not isinstance(wait, bool):
+        check_seconds("wait", wait)
+    is_hook = on_event is None or callable(on_event)
+    fail_if(not is_hook, f"on_event must be a function of one argument, got {on_event!r:.80}")
     for name, function, returned in (("clock", clock, "seconds since 1970"), ("draw", draw, "a number from [0, 1)")):
         fail_if(not callable(function), f"{name} must be a function that returns {returned}, got {function!r:.80}")
     if tls is not None:

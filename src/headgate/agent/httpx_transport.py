@@ -76,9 +76,8 @@ class _Polite:
     def _advice_fetch(self, request: Any) -> StartFetch:
         """Return what fetches advice through the transport that sends."""
         if self._start_fetch is None:
-            is_closed = partial(getattr, self, "_is_closed")
             self._start_fetch = self._make_fetch(
-                self._sender(request), library=library_of(request), is_closed=is_closed
+                self._sender(request), library=library_of(request), is_closed=partial(getattr, self, "_is_closed")
             )
         return self._start_fetch
 

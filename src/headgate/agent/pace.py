@@ -13,6 +13,7 @@ after a mark by ECN (RFC 3168), there are half of them at once.
 from collections import OrderedDict
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from copy import copy
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import ConfigurationError
@@ -32,6 +33,8 @@ _SLOW: Final = 1.5
 """Responses are slow if their mean latency is this many times the best."""
 _WEIGHT: Final = 0.3
 """The weight of a latency in the mean."""
+_MAX_SLOWNESS: Final = 10.0
+"""A latency counts as this many times the best at most: one request that hangs must not stop the others."""
 _DRIFT: Final = 0.001
 """How fast the best latency follows the mean, so that an origin that stays slow becomes the standard."""
 _LEAST_THRESHOLD: Final = 2.0
@@ -138,7 +141,7 @@ class OriginPace:
         if sent >= self._full_at > ASAP:
             # The origin counts the first request of a burst when it arrives: at the latest now. Without this, the first
             # one behind the burst comes too early by the time that the first was under way.
-            self._arrival, self._full_at = self._arrival + now - self._full_at, ASAP
+            self._arrival, self._full_at = self._arrival + max(0.0, now - self._full_at), ASAP
         if state in {"limiting", "down"}:
             if is_new:
                 if self._window > 1:  # "held constant" while the first retransmission fails (RFC 5681, section 3.1)
@@ -148,7 +151,7 @@ class OriginPace:
         elif state == "up":
             if is_new:
                 self._window += 1.0 if self._window < self._threshold else 1.0 / self._window
-            if self._settings.is_adaptive:
+            if self._settings.is_adaptive and now > sent:  # else the clock was set back, or stands still in a test
                 self._adapt(now - sent)
         if self._waiting:
             self._wake_next()
@@ -159,12 +162,15 @@ class OriginPace:
             self._in_flight -= 1
         self._wake_next()
 
+    def forget_requests(self) -> None:
+        """Forget those that wait or are in flight."""
+        self._waiting, self._in_flight, self._unanswered = OrderedDict(), 0, 0
+
     def learn(self, fields: ThrottleFields, *, now: float) -> None:
         """Spread what remains of rate limits over their windows; of a used up limit, its quota."""
         spread = [(seconds / remaining, seconds) for remaining, seconds in fields.rate_limits if remaining]
         if len(spread) < max(1, len(fields.rate_limits)):
-            windows = [(seconds / quota, max(_MIN_LEARNED, 10 * seconds)) for quota, seconds in fields.quotas if quota]
-            spread += windows
+            spread += [(seconds / quota, max(_MIN_LEARNED, 10 * seconds)) for quota, seconds in fields.quotas if quota]
         if spread:
             longest, valid = max(spread)
             self._spread, self._spread_until = min(longest, self._settings.longest_spread), now + valid
@@ -172,16 +178,19 @@ class OriginPace:
     def release(self, *, now: float) -> float:
         """Return when the next request may be sent by the rate, without those that wait for it."""
         rule, spacing = self._settings.rule, self.delay
-        if self._spread_until > now:
-            spacing = max(spacing, self._spread)
         burst = 1 if rule is None else rule.burst
         if self._sent > now:  # the clock was set back
-            self._sent, self._arrival = now, min(self._arrival, now + burst * self._interval)
+            back, self._sent = self._sent - now, now
+            self._arrival = min(self._arrival - back, now + burst * self._interval)
+            self._full_at, self._spread_until = ASAP, self._spread_until - back
+        if self._spread_until > now:
+            spacing = max(spacing, self._spread)
         release, arrival = self._sent + spacing, self._arrival - (burst - 1) * self._interval
         return arrival if arrival > release else release  # quicker than `max`
 
     def _adapt(self, latency: float) -> None:
         """Change the limit as TCP does: additive increase, and multiplicative decrease while responses are slow."""
+        latency = min(latency, _MAX_SLOWNESS * self._best or latency)
         self._latency = latency if not self._best else self._latency + _WEIGHT * (latency - self._latency)
         self._best = latency if not self._best else min(latency, self._best + _DRIFT * (self._latency - self._best))
         if self._settings.rule is not None:
@@ -214,15 +223,17 @@ class Pace:
 
     def of(self, origin: str) -> OriginPace:
         """Return the pace of an origin."""
-        pace = self._origins.get(origin)
+        pace = self._origins.pop(origin, None)
         if pace is None:
-            pace = self._origins[origin] = OriginPace(self._settings)
-            oldest, idle = next(iter(self._origins.items()))
-            if len(self._origins) > _MAX_ORIGINS and idle.is_idle:
-                del self._origins[oldest]
-        self._origins.move_to_end(origin)
+            if len(self._origins) >= _MAX_ORIGINS:
+                idle = next((name for name, each in self._origins.items() if each.is_idle), "")
+                self._origins.pop(idle, None)
+            pace = OriginPace(self._settings)
+        self._origins[origin] = pace  # the last one: the first is dropped first
         return pace
 
     def reset(self) -> None:
-        """Forget all requests, which belong to another process."""
-        self._origins.clear()
+        """Forget all requests, which belong to another process; what is known of the origins stays."""
+        for origin, pace in self._origins.items():
+            self._origins[origin] = copy(pace)  # those requests may still end at the old one
+            self._origins[origin].forget_requests()

@@ -20,7 +20,6 @@ from headgate.advice.freshness import MIN_FRESHNESS
 from headgate.agent.advice_client import AdviceClient, PendingAdvice, SharedResponses, StartFetch
 from headgate.agent.fork_hooks import FORK_HOOKS
 from headgate.agent.retry import Retry
-from headgate.errors import check_seconds, fail_if
 from headgate.http.url import serialised_origin
 from headgate.release import ASAP
 from headgate.throttle import Explanation, Throttle
@@ -106,15 +105,6 @@ class Holder(NamedTuple):
     target: str
 
 
-def _check(wait: object, on_event: object) -> None:
-    if wait is not None and not isinstance(wait, bool):
-        check_seconds("wait", wait)
-    fail_if(
-        on_event is not None and not callable(on_event),
-        f"on_event must be a function of one argument, got {on_event!r:.80}",
-    )
-
-
 def _retry_of(retry: int | Retry | None, wait: float | None) -> Retry:
     if isinstance(retry, Retry):
         return retry
@@ -173,7 +163,6 @@ class CourtesyState:
         clock: Callable[[], float],
         draw: Callable[[], float],
     ) -> None:
-        _check(wait, on_event)
         self.throttle = throttle
         """The throttle; used by one thread at a time, which holds `lock`."""
         self.lock = threading.Lock()
@@ -251,8 +240,9 @@ class CourtesyState:
         release, reason, _ = max(holders, default=Holder(ASAP, "", ""))
         if found.held or release <= now or not isinstance(found.target, str):
             return found
-        reason = cast("ThrottleReason", reason)
-        return msgspec.structs.replace(found, target=origin, retry_after=release, held=True, reason=reason)
+        return msgspec.structs.replace(
+            found, target=origin, retry_after=release, held=True, reason=cast("ThrottleReason", reason)
+        )
 
     def draw(self, advice: Advice, method: str, url: str) -> float:
         """Return the one draw of a request, however often a program repeats it, while the advice is fresh."""
@@ -263,8 +253,7 @@ class CourtesyState:
 
     def known(self, origin: str, *, now: float) -> list[Advice]:
         """Return what is known of the advice and the robots.txt of an origin, without a fetch."""
-        known = [source.known(origin, now=now) for source in self.sources]
-        return [advice for advice in known if advice is not None]
+        return [known for source in self.sources if (known := source.known(origin, now=now)) is not None]
 
     def ask(
         self, origin: str, *, is_held: bool, now: float, start: StartFetch | None = None

@@ -63,10 +63,7 @@ class FetchWait:
             import asyncio
 
             await asyncio.wait([asyncio.wrap_future(self._finished)], timeout=self.seconds)
-        else:
-            await self._settle_in_trio()
-
-    async def _settle_in_trio(self) -> None:
+            return
         import trio
 
         event, token = trio.Event(), trio.lowlevel.current_trio_token()

@@ -165,12 +165,6 @@ def test_a_forked_child_does_not_inherit_locks_of_other_threads():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_child_of_a_fork_without_hooks_works():
-    courtesy = Courtesy(["ExampleBot", "*"])
-    courtesy._state.after_fork(is_child=True)
-    assert courtesy.explain("https://example.com/").reason == "free"
-
-
 QUERY_URL = "https://example.com/path?query"
 NOW = 1_000_000.0
 ORIGIN = "https://example.com"
