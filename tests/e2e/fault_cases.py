@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.e2e.fault_figures import admission, between, failed, unlimited, wrongly_rejected
+from tests.e2e.fault_figures import between, excess, failed, unlimited, wrongly_rejected
 from tests.e2e.fault_load import LoadPlan, Sample, running_load
 from tests.e2e.fault_node import Node
-from tests.e2e.fault_system import Shape, System, running_system
+from tests.e2e.fault_system import DOMAIN, Shape, System, running_system
 
 Step = Callable[[Any], None]
 """Does something to a `System`, or to another object that has nodes by name."""
@@ -201,11 +201,10 @@ def check(outcome: Outcome, plan: LoadPlan) -> None:
     assert failed(samples) == []
     # "No requests will be delayed or rejected that would not have been otherwise" (smockron.txt, Fault-Tolerance).
     assert wrongly_rejected(samples) == []
-    domain = outcome.fault.shape.domain
-    [rule] = domain.rules
-    found = admission(everything, domain)
+    [rule] = DOMAIN.rules
+    over, under = excess(everything, DOMAIN)
     slowest = max(sample.latency for sample in samples)
-    assert found.under <= 2 + slowest / rule.interval
+    assert under <= 2 + slowest / rule.interval
     seconds = CONTROL_DELAY + len(unlimited(samples)) / plan.probe_rate
     without_limits = 0
     if outcome.fault.keeps_limits:
@@ -215,4 +214,4 @@ def check(outcome: Outcome, plan: LoadPlan) -> None:
     else:  # until limits were in force again
         meanwhile = between(everything, outcome.began, outcome.limited)
         without_limits = sum(sample.kind == "hot" for sample in meanwhile)
-    assert found.over <= without_limits + plan.hot_rate * seconds
+    assert over <= without_limits + plan.hot_rate * seconds

@@ -1,7 +1,6 @@
 """What a fault did to the requests of a load: failures, time without limits, and admitted requests against the rule."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from headgate.limit import Domain, Gatekeeper
@@ -41,26 +40,16 @@ def unlimited(samples: Sequence[Sample]) -> list[float]:
     )
 
 
-@dataclass(frozen=True)
-class Admission:
-    """The admitted requests of the hot identifier against one gate with a master of its own that saw them all."""
+def excess(samples: Iterable[Sample], domain: Domain) -> tuple[int, int]:
+    """Compare the hot requests that got a response with one gate with a master of its own that saw them all.
 
-    offered: int
-    admitted: int
-    allowed: int
-    """Requests that such a gate admits."""
-    over: int
-    """The most that were ever admitted in excess, since the start."""
-    under: int
-    """The most that were ever missing."""
-
-
-def admission(samples: Iterable[Sample], domain: Domain) -> Admission:
-    """Compare the hot requests that got a response with the rule of `domain`."""
+    Return the most that were ever admitted beyond what such a gate admits, since the start, and the most that were ever
+    missing.
+    """
     hot = [sample for sample in samples if sample.kind == "hot" and sample.status in {ADMITTED, REJECTED}]
     hot.sort(key=answered)  # a gate that was stopped decides late
     gate = Gatekeeper.embedded([domain], max_delay=0.0)
-    admitted = [sample.status == ADMITTED for sample in hot]
     allowed = [gate.admit(domain.name, b"hot", now=answered(sample)).status is Status.ACCEPTED for sample in hot]
-    excess = list(accumulate((is_in - may for is_in, may in zip(admitted, allowed, strict=True)), initial=0))
-    return Admission(len(hot), sum(admitted), sum(allowed), over=max(excess), under=-min(excess))
+    differences = ((sample.status == ADMITTED) - may for sample, may in zip(hot, allowed, strict=True))
+    found = list(accumulate(differences, initial=0))
+    return max(found), -min(found)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 from headgate.limit import Domain, Rule
-from headgate.limit.history import AlgorithmName
 from headgate.link import endpoints
 from headgate.link.master_connection import Sharding, sharding_item
 from tests import servers
@@ -24,6 +23,9 @@ from tests.e2e.programs import PATIENCE
 from tests.forked import PROGRAM
 
 BURST = 5
+RULE = "2/s burst 4"
+DOMAIN = Domain("default", (Rule.parse(RULE),))
+"""The domain of the load."""
 _HOLD_PATIENCE = 1.0
 """Seconds in which the hold of a full burst should reach every gate; then another burst is tried."""
 
@@ -49,16 +51,13 @@ client_connections = 0
 name = "probe"
 path_prefix = "/probe"
 rules = ["1/h burst 1"]
-algorithm = "{algorithm}"
 [[domain]]
 name = "burst"
 path_prefix = "/burst"
 rules = ["{burst}/h"]
-algorithm = "{algorithm}"
 [[domain]]
 name = "default"
 rules = ["{rule}"]
-algorithm = "{algorithm}"
 """
 
 
@@ -71,17 +70,10 @@ class Shape:
     """0: each gate has its own, and shares with the others only what is in the store."""
     workers: int = 1
     """Processes of each gate."""
-    rule: str = "2/s burst 4"
-    algorithm: AlgorithmName = "gcra"
     routers: int = 0
     """Routers between gates and masters."""
     store: Literal["", "redis", "cluster"] = ""
     """What the masters share: a Redis server, or a cluster of three with a replica each."""
-
-    @property
-    def domain(self) -> Domain:
-        """The domain of the load."""
-        return Domain("default", (Rule.parse(self.rule),), self.algorithm)
 
 
 class System:
@@ -226,9 +218,8 @@ def write_settings(file: Path, shape: Shape, *, origin: str, masters: Sequence[i
         "workers": shape.workers,
         "gate": f"master = {json.dumps(addresses or 'embedded')}",
         "master": "\n".join(["insecure = true", *([f'store = "{store}"'] if stores else [])]),
-        "algorithm": shape.algorithm,
         "burst": BURST,
-        "rule": shape.rule,
+        "rule": RULE,
     }
     file.write_text(SETTINGS.format(**keys))
 

@@ -1,7 +1,6 @@
 """Tokens: only minted tokens are valid, and each is accepted once, in any order of events."""
 
 import base64
-import string
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ NOW = 1_700_000_000.0
 KEYS = [new_key(entropy=lambda size, at=at: bytes([at]) * size) for at in (1, 2)]
 CHECKER = Checker(KEYS)
 ORIGINS = [None, "https://a.example", "https://b.example:8443", "https://xn--bcher-kva.example", "https://[::1]"]
-ALPHABET = string.ascii_letters + string.digits + "-_"
 
 keys = st.sampled_from(KEYS)
 origins = st.sampled_from(ORIGINS)

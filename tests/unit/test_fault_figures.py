@@ -4,7 +4,7 @@ import pytest
 
 from headgate.limit import Domain, Rule
 from tests.e2e.fault_cases import Fault, Outcome, check, nothing
-from tests.e2e.fault_figures import admission, failed, unlimited, wrongly_rejected
+from tests.e2e.fault_figures import excess, failed, unlimited, wrongly_rejected
 from tests.e2e.fault_load import LoadPlan, Sample
 
 DOMAIN = Domain("default", (Rule.parse("1/s burst 2"),), "gcra")
@@ -25,9 +25,8 @@ def hot(*statuses):
         ([200, 0, 200, 429], 0, 0),  # a request without a response is not compared
     ],
 )
-def test_admission_counts_the_largest_excess_and_deficit(statuses, over, under):
-    found = admission(hot(*statuses), DOMAIN)
-    assert (found.over, found.under) == (over, under)
+def test_the_comparison_with_the_rule_counts_the_largest_excess_and_deficit(statuses, over, under):
+    assert excess(hot(*statuses), DOMAIN) == (over, under)
 
 
 def test_failed_wrongly_rejected_and_unlimited_requests():

@@ -65,23 +65,14 @@ def test_published_release_is_not_a_timestamp():
     assert releases == [1.0, 11.0, 80.0]
 
 
-def test_learned_hold_is_published_once_and_if_it_is_later_than_the_last():
+def test_learned_hold_is_published_once_if_it_is_later_than_the_last_and_kept_until_it_ends():
     master = Master([Domain("api", ONE)])
     assert master.account(accepted(b"alice", 100.0), 100.0).release == 101.0
-    assert not master.learn("api", b"alice", 101.0, 100.0)
-    assert master.learn("api", b"alice", 103.0, 100.0)
-    assert not master.learn("api", b"alice", 103.0, 100.0)
+    learned = [master.learn("api", b"alice", release, 100.0) for release in (101.0, 103.0, 103.0)]
+    assert learned == [False, True, False]
     assert list(master.holds("api", now=100.0)) == [DelayUntil("api", b"alice", 103.0)]
-
-
-def test_learned_hold_of_an_unknown_identifier_is_kept_until_it_ends():
-    master = Master([Domain("api", ONE)])
-    assert not master.learn("api", b"alice", 100.0, 100.0)
-    assert len(master) == 0
-    assert master.learn("api", b"alice", 109.0, 100.0)
-    assert len(master) == 1
-    assert master.forget(now=108.0) == 0
-    assert master.forget(now=111.0) == 1
+    assert [master.learn("api", b"bob", release, 100.0) for release in (100.0, 109.0)] == [False, True]
+    assert [master.forget(now=now) for now in (102.0, 108.0, 111.0)] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
