@@ -1,4 +1,4 @@
-"""Conditions, identifiers, costs, further domains, denied addresses and RateLimit: a gate as a process; a master."""
+"""Conditions, identifiers, costs, further domains, denied addresses and RateLimit, of a gate and of middlewares."""
 
 import signal
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import programs
-from tests.e2e.bus_setup import running_master
 from tests.servers import free_port
 
 FILE = """
@@ -65,19 +64,6 @@ def test_requests_count_by_the_rules_of_their_domains(tmp_path, workers):
             assert ask("192.0.2.5", "/", 2) == [403, 403]
             totals = {domain["name"]: domain["accepted"] for domain in gate.state()["domains"]}
             assert (totals["search"], totals["projects"]) == (2, 11)
-
-
-def test_a_master_elsewhere_gets_a_request_as_so_many_and_in_all_of_its_domains(tmp_path):
-    domains = ["search=1/min burst 8", "all=1/min burst 10"]
-    with programs.origin() as origin, running_master("tcp://127.0.0.1:0", *domains) as master:
-        file = tmp_path / "gate.toml"
-        text = FILE.replace('deny = ["denied"]', f'master = "{master.address}"').replace('allow = ["203.0.113.9"]', "")
-        file.write_text(text.replace('rules = ["1/min burst 8"]', "").format(origin=origin.url))
-        with programs.gate(tmp_path, "--config", file) as gate:
-            assert gate.get("/search").status == 200
-            assert "RateLimit" not in gate.get("/search").headers
-            gate.until(lambda: master.counts()["domains"] == {"search": 8, "all": 8}, "accounting")
-            gate.until(lambda: gate.get("/search").status == 503, "hold")
 
 
 @pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
