@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.servers import find_program
 
-PATIENCE = 15.0  # seconds for what takes a fraction of one; only ever reached by a failing test
+PATIENCE = 60.0  # seconds for what takes a fraction of one; only ever reached by a failing test
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -22,7 +22,7 @@ from headgate.link import GatekeeperLink, MasterLink
 from headgate.link.master_connection import Sharding, sharding_item
 from headgate.release import Status
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 BURST = 5
 RULE = f"1/min burst {BURST}"
 

@@ -21,7 +21,7 @@ from headgate.origin import Rejections, Route, Routes, client_address
 from headgate.origin.gateway import Gateway, GatewayPolicy, TlsKeys
 from headgate.origin.gateway.listener import PLAIN
 
-PATIENCE = 5.0  # seconds; reached only by a failing test
+PATIENCE = 30.0  # seconds; reached only by a failing test
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -24,7 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from headgate.cli import main
 from tests.forked import Forked
 
-PATIENCE = 20.0  # seconds; only ever reached by a failing test
+PATIENCE = 60.0  # seconds; only ever reached by a failing test
 
 Found = TypeVar("Found")
 

@@ -108,6 +108,7 @@ def test_a_gate_shows_what_happens_and_the_text_of_clients_stays_text(tmp_path, 
                 await page.run(f"document.activeElement.value = {typed!r}")
                 await press(page, "#dialog-ok")
                 await page.wait_for(f"document.querySelector('#dialog').innerText.includes({said!r})")
+            await asyncio.to_thread(running.wait_for, "ctl: release sha256:")
             assert running.said().count("ctl: release sha256:") == 1
             await press(page, "#dialog button")
             await press(page, "#refused button")

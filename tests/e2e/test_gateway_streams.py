@@ -31,8 +31,8 @@ async def test_a_slow_client_pauses_the_origin(buffer_response: int, monkeypatch
 
     async with served(pour, buffer_response=buffer_response) as (_, gateway), agent_at(gateway, limit=4096) as agent:
         await agent.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        before = -1
-        while before != sent:  # until nothing moves any more
+        before = 0
+        while not sent or before != sent:  # until nothing moves any more
             before = sent
             await asyncio.sleep(0.1)
         assert 0 < sent < MOST_IN_FLIGHT

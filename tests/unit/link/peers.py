@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import zmq
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 CONTROL = [b"api\0", b"DELAY_UNTIL", b"id", b"1700000060000"]
 MALFORMED_CONTROLS = [
     CONTROL[:1],

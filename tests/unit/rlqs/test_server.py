@@ -15,7 +15,7 @@ from headgate.runtime.lifecycle import event_loop_factory
 from tests.unit.rlqs.envoys import METHOD, World, bucket_id, decode_actions, encode_report
 
 FIRST = encode_report(b"api", [(bucket_id(b"c"), 0, 1, 0)])
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 @asynccontextmanager
