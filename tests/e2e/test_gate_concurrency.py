@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,6 @@ from tests.e2e.programs import Answer, Origin, Program
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(16) as threads:
         yield threads
-
-
-@contextmanager
-def limited(folder: Path, origin: Origin, *arguments: object) -> Iterator[Program]:
-    with programs.gate(folder, "--origin", origin.url, *arguments) as running:
-        yield running
 
 
 def concurrency(gate: Program) -> Any:
@@ -55,7 +49,7 @@ def asking(gate: Program, pool: ThreadPoolExecutor) -> Ask:
 
 
 def test_requests_start_wait_or_are_refused(tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor) -> None:
-    with limited(tmp_path, origin, "--max-in-flight", "2", "--queue", "1") as gate:
+    with programs.gate(tmp_path, "--origin", origin.url, "--max-in-flight", "2", "--queue", "1") as gate:
         ask = asking(gate, pool)
         slow = [ask("/slow") for _ in range(2)]
         until(gate, in_flight=2)
@@ -78,6 +72,7 @@ def test_requests_start_wait_or_are_refused(tmp_path: Path, origin: Origin, pool
         metrics = gate.admin("/metrics")
         assert "headgate_concurrency_limit 2.0\n" in metrics
         assert 'headgate_concurrency_rejected_total{priority="people",reason="full"} 1.0\n' in metrics
+        gate.wait_for(r"concurrency limit: rejects requests \(limit 2, .* 1 rejected so far\)$")
 
 
 def test_a_reload_keeps_the_requests_that_wait(tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor) -> None:
@@ -111,7 +106,9 @@ def test_a_reload_keeps_the_requests_that_wait(tmp_path: Path, origin: Origin, p
 
 
 def test_workers_have_parts_of_the_limit(tmp_path: Path, origin: Origin, pool: ThreadPoolExecutor) -> None:
-    with limited(tmp_path, origin, "--max-in-flight", "3", "--queue", "5", "--workers", "2") as gate:
+    with programs.gate(
+        tmp_path, "--origin", origin.url, "--max-in-flight", "3", "--queue", "5", "--workers", "2"
+    ) as gate:
         gate.until(lambda: (concurrency(gate) or {}).get("limit") == 3, "both workers")
         slow = [asking(gate, pool)("/slow") for _ in range(16)]
         gate.until(lambda: sum(one.done() for one in slow) >= 8, "refusals")
