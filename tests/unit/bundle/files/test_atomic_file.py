@@ -104,6 +104,8 @@ def test_stream_is_flushed_and_stays_open(tmp_path):
         stream.write(b"before ")
         write(stream)
         assert (tmp_path / "out").read_bytes() == b"before " + WHOLE
+        write(stream, [b"little"])
+        assert (tmp_path / "out").read_bytes().endswith(b"little")
         stream.write(b" after")
 
 
