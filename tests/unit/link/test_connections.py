@@ -16,8 +16,8 @@ from headgate.link.master import MasterCounters
 from headgate.link.sockets import bind_pair, connect_pair, open_socket
 from headgate.release import NEVER
 from tests.unit.link import peers
+from tests.unit.link.peers import PATIENCE
 
-PATIENCE = 30.0
 SERVER, ALLOWED, OTHER = new_key_pair(), new_key_pair(), new_key_pair()
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 

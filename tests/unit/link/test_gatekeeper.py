@@ -11,7 +11,7 @@ from headgate.link.batch import BATCH, MAX_RECORDS, batch_topic, decode_batch
 from headgate.release import Status
 from tests.holds import top
 from tests.quotes import quotes
-from tests.unit.link.peers import CONTROL, MALFORMED_CONTROLS, new_master, received
+from tests.unit.link.peers import CONTROL, MALFORMED_CONTROLS, PATIENCE, new_master, received
 
 NOW = 1_700_000_000.0
 
@@ -35,7 +35,7 @@ class Setup:
             for step in steps:
                 step()
                 await asyncio.sleep(0)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while not settled():
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.001)
@@ -182,7 +182,7 @@ def test_a_link_in_a_thread_serves_many_threads(context):
         thread.start()
     for thread in threads:
         thread.join()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while setup.counters.sent + setup.counters.dropped["no_master"] < 4_000 and time.monotonic() < deadline:
         time.sleep(0.001)
     setup.control.recv()

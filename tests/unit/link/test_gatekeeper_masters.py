@@ -8,7 +8,7 @@ from headgate.link import GatekeeperLink
 from headgate.link.batch import BATCH, decode_batch
 from headgate.link.master_connection import Sharding, sharding_item
 from headgate.release import Status
-from tests.unit.link.peers import new_master, received
+from tests.unit.link.peers import PATIENCE, new_master, received
 
 NOW = 1_700_000_000.0
 DOMAINS = [f"domain-{number}" for number in range(12)]
@@ -33,7 +33,7 @@ class Setup:
             master.touch()
 
     async def settle(self, condition):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.001)
