@@ -23,7 +23,7 @@ from tests.e2e.bus_setup import serve
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}
 ENVIRON = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "REMOTE_ADDR": "192.0.2.1"}
-PAUSE = 0.02
+PAUSE = 0.05
 
 
 def pair(plan: dict[str, Any], name: str) -> KeyPair:

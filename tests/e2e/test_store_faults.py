@@ -163,7 +163,7 @@ async def test_cluster_without_one_of_its_nodes_shares_the_rest(folder):
                 return servers.SLOTS // 3 <= key_slot(shared.key(identifier)) < 2 * servers.SLOTS // 3
 
             await shared.all("up")
-            identifiers = [b"client-%d" % number for number in range(12)]
+            identifiers = [b"client-%d" % number for number in range(6)]
             assert {is_lost(identifier) for identifier in identifiers} == {True, False}
             for identifier in identifiers:
                 assert await spend(shared, 12, identifier) == 10
