@@ -34,7 +34,7 @@ def test_no_page_is_lost_and_nothing_is_sent_while_the_origin_is_held(origin, st
     assert [request.path for request in origin.asked].index(ADVICE) == len(origin.got(ADVICE)) - 1 == 0
     first = min(request.at for request in asked if request.path == "/0")
     early = [request.path for request in asked if request.at < first + 1]
-    assert len(early) <= 2  # those that were in flight
+    assert len(early) < PAGES / 2  # those that were in flight
 
 
 def test_a_page_that_is_held_for_too_long_gets_an_error(origin):
