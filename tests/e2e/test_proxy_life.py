@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import socket
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -62,20 +61,6 @@ def test_tunnels_that_outlast_the_drain_are_closed_and_counted(tmp_path, workers
         assert [client.read_to_end() for client in clients] == [b""] * 3
         (line,) = running.log()
         assert {"event": "tunnels", "accepted": 3}.items() <= line.items()
-
-
-def test_workers_share_one_fetch_of_advice(tmp_path):
-    with proxy(tmp_path, "--workers", 3) as running, ExitStack() as stack:
-        running.origin.hold = threading.Event()
-        stack.callback(running.origin.hold.set)
-        to = f"www.example.org:{running.origin.port}"
-        clients = [stack.enter_context(running.client()) for _ in range(24)]
-        for client in clients:
-            client.send(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
-        running.program.until(lambda: running.origin.asked, "question")
-        running.origin.hold.set()
-        assert {client.answer().status for client in clients} == {200}
-        assert len(running.origin.asked) == 1
 
 
 def test_the_slots_of_a_killed_worker_are_released(tmp_path):
