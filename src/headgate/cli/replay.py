@@ -233,6 +233,10 @@ def replay(
     (seconds since 1970, or ISO 8601) and "identifier"; in any order, plain or gzip; - reads standard input. If all
     times are whole seconds, the requests of a client in a second are spread evenly over it.
 
+    A rule applies to every request of FILE. Conditions of a configuration, such as path_prefix, methods or user_agent,
+    are not read: for the rules of a domain that has any, name it with --domain, and the requests are those that the
+    gate has logged under it. A log without domains cannot be divided by conditions.
+
     \b
     headgate replay /var/log/nginx/access.log
     headgate replay --rule '10/s burst 20' /var/log/nginx/access.log
