@@ -137,7 +137,7 @@ class OriginPace:
         """
         is_new = sent >= self._failed
         if is_new:
-            self._unanswered = max(0, self._unanswered - 1)
+            self._unanswered -= self._unanswered > 0
         if sent >= self._full_at > ASAP:
             # The origin counts the first request of a burst when it arrives: at the latest now. Without this, the first
             # one behind the burst comes too early by the time that the first was under way.
@@ -219,7 +219,7 @@ class Pace:
             raise ConfigurationError(f"concurrency must be at least 1, or 'adaptive', got {concurrency!r:.80}")
         limit = NEVER if concurrency is None else _FIRST_LIMIT if is_adaptive else float(concurrency)
         self._settings = PaceSettings(rule, is_adaptive, limit, longest_spread)
-        self._origins: OrderedDict[str, OriginPace] = OrderedDict()
+        self._origins: dict[str, OriginPace] = {}
 
     def of(self, origin: str) -> OriginPace:
         """Return the pace of an origin."""
