@@ -120,8 +120,9 @@ class AgentVerifier:
         known = self._verified.get(key)
         if known is None or now >= known.expires:
             return ""
-        with suppress(KeyError):  # evicted
-            self._directories.move_to_end(known.agent.fetch)
+        directories = self._directories  # other threads replace it, and never remove from it
+        if known.agent.fetch in directories:
+            directories.move_to_end(known.agent.fetch)
         return known.agent.identifier
 
     def agent_of(
@@ -218,9 +219,10 @@ class AgentVerifier:
                 self._log(f"warning: no keys from {agent.fetch}: {why}; requests of this agent stay anonymous")
             if found is not None:
                 self._directories[agent.fetch] = found
-                others = [url for url in list(self._directories) if url not in self.named]
-                for url in others[:-MAX_DIRECTORIES]:
-                    del self._directories[url]
+                evicted = [url for url in list(self._directories) if url not in self.named][:-MAX_DIRECTORIES]
+                self._directories = OrderedDict(
+                    (url, keys) for url, keys in list(self._directories.items()) if url not in evicted
+                )
                 self._verified = OrderedDict(
                     (key, claim)
                     for key, claim in self._verified.items()
