@@ -68,11 +68,11 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
             service.close(streams.pop(number))
         elif action == "turn":
             world.turn()
-        claims = [claim for claim in service._table._claims if not claim.stream.is_replaced]
+        claims = [claim for claim in service.table._claims if not claim.stream.is_replaced]
         live = [claim.assignment for claim in claims if claim.assignment.expires > world.time]
         # Each Envoy keeps 2 % if nothing is left; shares that differ by 3 % stay.
         assert sum(one.share for one in live if one.kind == "tokens") <= rate * 1.05
-        for group in service._table.groups.values():
+        for group in service.table.groups.values():
             assert all(claim.group is group for claim in group.claims)
             if group.held_until >= world.time + MIN_HOLD:
                 denied_claims = [c for c in group.claims if c.stream.is_open]
@@ -85,8 +85,8 @@ def test_shares_never_exceed_the_rule_and_holds_are_denied(rule, algorithm, step
         service.close(streams.pop(number))
     world.time += 2 * TIME_TO_LIVE
     service.turn(now=world.now, moment=world.time)
-    assert service.buckets == service.streams == 0
-    assert not service._table.groups
+    assert len(service.table) == len(service.table.streams) == 0
+    assert not service.table.groups
 
 
 RULES = st.lists(

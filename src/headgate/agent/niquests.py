@@ -68,7 +68,7 @@ class AsyncAdapter(PoliteAdapter, AsyncHTTPAdapter):
                 request.headers,
                 lambda request: forward(request, *args, **options),
                 head=head,
-                drain=_let_go,
+                drain=lambda _request, response: response.close(),
                 failure=self._failure_of,
             )
         except Held as held:
@@ -80,10 +80,6 @@ class AsyncAdapter(PoliteAdapter, AsyncHTTPAdapter):
         await super().close()
         if self._inner is not None:
             await self._inner.close()
-
-
-async def _let_go(_request: Any, response: Any) -> None:
-    await response.close()
 
 
 async def _chunks_of(body: Any) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from headgate.agent import Courtesy
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, explaining, fail_if
 from headgate.identity import agent_url
 
 
@@ -85,7 +85,5 @@ def _checked(name: str, url: str, info: str, rate: str) -> tuple[str, str, str]:
 
 
 def _networks(ranges: Iterable[str]) -> list[Any]:
-    try:
+    with explaining("invalid range", "expected a CIDR such as 192.0.2.0/24"):
         return list(map(ip_network, ranges))
-    except ValueError as error:
-        raise ConfigurationError(f"invalid range: {error}; expected a CIDR such as 192.0.2.0/24") from None

@@ -4,7 +4,8 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from ssl import SSLContext
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import (
@@ -22,16 +23,11 @@ from headgate.fetch.pace import FETCH_TIMEOUT
 from headgate.http.url import serialised_origin
 from headgate.throttle.throttle import REDIRECTS
 
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
 MAX_REDIRECTS = 20
 
 
 @contextmanager
-def open_politely(
-    courtesy: Courtesy, url: str, fields: Mapping[str, str], *, tls: "SSLContext | None"
-) -> Iterator[Any]:
+def open_politely(courtesy: Courtesy, url: str, fields: Mapping[str, str], *, tls: SSLContext | None) -> Iterator[Any]:
     """Send a GET through `courtesy`, follow its redirects, and open the response.
 
     Raises `FetchError` for what goes wrong, also in the block.

@@ -1,6 +1,5 @@
 """`headgate proxy`: the prefetch proxy, in one process or several."""
 
-from ipaddress import ip_address
 from typing import Any, Final
 
 import click
@@ -10,6 +9,7 @@ from headgate.cli.config import CONFIG, LOG_KEYS, Options, config_options, given
 from headgate.cli.params import Parsed
 from headgate.config import Address, Configuration
 from headgate.config.proxy_section import Proxy
+from headgate.config.section import is_loopback
 from headgate.errors import fail_if
 
 _LISTENERS: Final[dict[str, dict[str, Any]]] = {
@@ -32,21 +32,13 @@ class ProxyOptions(Options):
 
     def finish(self, tree: Configuration) -> Configuration:
         """Return the tree; on loopback, a listener without a certificate gets a self-signed one."""
-        if _has_listener(tree.proxy) or not _is_loopback(tree.proxy.listen):
+        if _has_listener(tree.proxy) or not is_loopback(Address.parse(tree.proxy.listen).host):
             return tree
         return replace(tree, proxy=replace(tree.proxy, self_signed=True))
 
 
 def _has_listener(proxy: Proxy) -> bool:
     return bool(proxy.cert or proxy.self_signed or proxy.plaintext)
-
-
-def _is_loopback(listen: str) -> bool:
-    host = Address.parse(listen).host
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _parse_cidr(text: str) -> str:

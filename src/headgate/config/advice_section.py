@@ -19,7 +19,6 @@ LEARNED: Final = "learned"
 _STATIC_MAX_AGE: Final = 1_800
 _COMPUTED: Final = LawSettings()
 
-AdviceMode = Literal["static", "monitor", "adaptive"]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 """A part of the possible traffic."""
 
@@ -72,7 +71,7 @@ uses the first entry that names it."""
 class AdviceSection(ConfigSection, frozen=True):
     """What the gate publishes at /.well-known/traffic-advice."""
 
-    mode: AdviceMode = "static"
+    mode: Literal["static", "monitor", "adaptive"] = "static"
     """static publishes the entries as written; adaptive computes those with fraction auto from the load; monitor
     computes them, reports them in /api/state, and publishes the entries as written."""
     capacity: Annotated[str, Format("RATE|learned", parse_capacity)] = ""

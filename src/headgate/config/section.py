@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct
@@ -65,6 +66,14 @@ def is_host(text: str) -> bool:
     except UnicodeError:
         return False
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is one of this machine only, by its address or as ``localhost``; ``*`` is not."""
+    try:
+        return ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 MAX_SOCKET_PATH: Final = 107 if sys.platform == "linux" else 103

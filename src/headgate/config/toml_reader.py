@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.config.key_types import describe, is_list_of_tables, kind_at, tables, value_at
 from headgate.config.tree import Configuration
-from headgate.errors import ConfigurationError, fail_if, reason_of
+from headgate.errors import ConfigurationError, explaining, fail_if
 
 MAX_FILE_SIZE: Final = 10_000_000
 """Bytes of a file: one that never ends, such as /dev/zero, is an error."""
@@ -26,11 +26,8 @@ _UNKNOWN = re.compile(r"contains unknown field `(.*?)`(?: - at|$)")
 
 def read_bytes(path: str | Path, *, advice: str, most: int = MAX_FILE_SIZE) -> bytes:
     """Read a file, and one byte more than `most` of a longer one; raises `ConfigurationError` as `read_text` does."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(most + 1)
-    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
-        raise ConfigurationError(f"{path}: {reason_of(error)}; {advice}") from None
+    with explaining(str(path), advice), Path(path).open("rb") as file:
+        return file.read(most + 1)
 
 
 def read_text(path: str | Path, *, advice: str) -> str:

@@ -17,22 +17,31 @@ from headgate.version import VERSION
 _Result = TypeVar("_Result")
 
 
-def call_in_thread(function: Callable[[], _Result], timeout: float) -> _Result:
-    """Return what `function` returns, or raise what it raises; `TimeoutError` after so many seconds.
+def in_daemon_thread(function: Callable[[], _Result], name: str) -> Future[_Result]:
+    """Call `function` in a thread, in a copy of the caller's context; return what becomes of it.
 
-    It runs in a daemon thread, so that a call whose caller has given up does not keep the process running, and in a
-    copy of the caller's context. A result that comes too late is closed.
+    Unlike a thread of an executor, it does not keep the process running when nobody waits any more.
     """
     outcome: Future[_Result] = Future()
     context = copy_context()
 
     def run() -> None:
+        outcome.set_running_or_notify_cancel()  # now it cannot be cancelled, and its result can be set
         try:
             outcome.set_result(context.run(function))
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=run, name="headgate-fetch", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return outcome
+
+
+def call_in_thread(function: Callable[[], _Result], timeout: float) -> _Result:
+    """Return what `function` returns, or raise what it raises; `TimeoutError` after so many seconds.
+
+    A result that comes too late is closed.
+    """
+    outcome = in_daemon_thread(function, "headgate-fetch")
     try:
         return outcome.result(timeout)
     except TimeoutError:

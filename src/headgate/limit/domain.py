@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, explaining, fail_if
 from headgate.limit.history import ALGORITHMS, AlgorithmName
 from headgate.limit.messages import header_identifier
 from headgate.limit.rule import Rule
@@ -81,12 +81,8 @@ class Domain:
         return entries
 
     def _network(self, text: str) -> Network:
-        try:
+        with explaining(f"domain {self.name!r}: invalid exempt entry", "expected a CIDR such as '192.0.2.0/24'"):
             return ipaddress.ip_network(text)
-        except ValueError as error:
-            raise ConfigurationError(
-                f"domain {self.name!r}: invalid exempt entry {text!r} ({error}); expected a CIDR such as '192.0.2.0/24'"
-            ) from None
 
     @property
     def window(self) -> float:

@@ -82,8 +82,9 @@ class MasterConnection:
         self._announced = b""
         queue = min(queue, _MAX_QUEUED)
         self._accounting = open_socket(context, zmq.XPUB, queue=queue, largest=_MAX_CONTROL_SIZE)
-        self._control = open_socket(context, zmq.SUB, queue=queue, largest=_MAX_CONTROL_SIZE)
-        self.sockets: tuple[Socket, Socket] = (self._accounting, self._control)
+        self.control = open_socket(context, zmq.SUB, queue=queue, largest=_MAX_CONTROL_SIZE)
+        """Subscribes to controls; a repeated subscription reaches the master, too, which then repeats its holds."""
+        self.sockets: tuple[Socket, Socket] = (self._accounting, self.control)
         """Both sockets, to be watched by an event loop or a poller."""
         # Report a full queue, so that it can be counted.
         self._accounting.setsockopt(zmq.XPUB_NODROP, 1)
@@ -96,7 +97,7 @@ class MasterConnection:
         self.connections = OutgoingConnections(self.sockets, keys, counters, log, changed)
         """The state of their connections, to be watched, too."""
         try:
-            self.endpoints = connect_pair(self._accounting, self._control, address, keys)
+            self.endpoints = connect_pair(self._accounting, self.control, address, keys)
             """What the two sockets are connected to."""
             self.connections.endpoints = self.endpoints
         except BaseException:
@@ -113,29 +114,21 @@ class MasterConnection:
 
     def subscribe_domain(self, topic: bytes) -> None:
         """Subscribe to the controls of a domain; the master then sends its holds to this connection only."""
-        self.subscribe(self._own + topic)
-        self.subscribe(topic)
+        self.control.subscribe(self._own + topic)
+        self.control.subscribe(topic)
 
     def unsubscribe_domain(self, topic: bytes) -> None:
         """End the subscription to the controls of a domain."""
-        self.unsubscribe(self._own + topic)
-        self.unsubscribe(topic)
+        self.control.unsubscribe(self._own + topic)
+        self.control.unsubscribe(topic)
 
     def announce(self, digest: bytes) -> None:
         """Tell the master which masters this side lists, by a digest: all that share domains must list the same."""
         before, self._announced = self._announced, MASTERS + digest + self._own[len(HOLDS) :]
         if before != self._announced:
-            self.subscribe(self._announced)
+            self.control.subscribe(self._announced)
             if before:
-                self.unsubscribe(before)
-
-    def subscribe(self, prefix: bytes) -> None:
-        """Subscribe to controls; a repeated subscription reaches the master, too, which then repeats its holds."""
-        self._control.subscribe(prefix)
-
-    def unsubscribe(self, prefix: bytes) -> None:
-        """End one of the equal subscriptions to `prefix`."""
-        self._control.unsubscribe(prefix)
+                self.control.unsubscribe(before)
 
     def send(self, frames: Sequence[bytes]) -> bool:
         """Send a message of accounting, or drop it if the queue is full; return whether it was sent."""
@@ -170,7 +163,7 @@ class MasterConnection:
 
     def receive_controls(self, limit: int, handle: Callable[[list[bytes]], None]) -> bool:
         """Pass up to `limit` messages of the control socket to `handle`; return whether more may be waiting."""
-        return repeat(lambda: handle(self._control.recv_multipart(NOBLOCK)), limit)
+        return repeat(lambda: handle(self.control.recv_multipart(NOBLOCK)), limit)
 
     def close(self) -> None:
         """Close the sockets; call it when no event loop watches them."""

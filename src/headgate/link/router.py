@@ -104,7 +104,16 @@ class RouterLink(BoundLink):
             f"invalid masters {','.join(addresses)!r}; list one or more, each of them once",
         )
         for name in names.keys() - self.masters.keys():
-            self.masters[name] = self._connect(names[name], own_keys[names[name]])
+            address = names[name]
+            self.masters[name] = connection = MasterConnection(
+                self.context,
+                address,
+                counters=self.counters,
+                keys=own_keys[address],
+                log=self._log,
+                changed=self._update,
+            )
+            connection.control.subscribe(b"")
         self._stop()
         for name in self.masters.keys() - names.keys():
             self.masters[name].close()
@@ -115,13 +124,6 @@ class RouterLink(BoundLink):
         self._update()
         if self._loop is not None:
             self.start(self._loop)
-
-    def _connect(self, address: str, keys: ClientKeys | None) -> MasterConnection:
-        connection = MasterConnection(
-            self.context, address, counters=self.counters, keys=keys, log=self._log, changed=self._update
-        )
-        connection.subscribe(b"")
-        return connection
 
     def owners(self) -> Iterator[tuple[str, str]]:
         """Yield the domains of the accounting received, a limited number, and the address of the master of each."""
@@ -253,5 +255,5 @@ class RouterLink(BoundLink):
         self.counters.subscriptions += len(topics)
         for prefix in [prefix for prefix in topics if not prefix.startswith(MASTERS)]:
             for master in self.masters.values():
-                master.subscribe(prefix)
-                master.unsubscribe(prefix)
+                master.control.subscribe(prefix)
+                master.control.unsubscribe(prefix)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import zmq
 
-from headgate.config.section import is_host
+from headgate.config.section import is_host, is_loopback
 from headgate.errors import ConfigurationError, LinkError
 from headgate.link.curve import ClientKeys, ServerKeys
 from headgate.release import NEVER
@@ -158,7 +158,7 @@ def bind_pair(
         return Endpoints(_bind(accounting, pair.accounting), _bind(control, pair.control))
     host, _, port = rest.rpartition(":")
     numeric = _numeric(host, address)
-    if keys is None and not insecure and not _is_loopback(numeric):
+    if keys is None and not insecure and not is_loopback(numeric):
         raise unprotected_error(address)
     for socket in (accounting, control):
         socket.setsockopt(zmq.IPV6, int(":" in numeric))
@@ -190,7 +190,7 @@ def is_exposed(address: str) -> bool:
     Raises `LinkError` for the name of another machine.
     """
     host, _, _ = endpoints(address).accounting.removeprefix("tcp://").rpartition(":")
-    return not _is_loopback(_numeric(host, address))
+    return not is_loopback(_numeric(host, address))
 
 
 def unprotected_error(address: str) -> LinkError:
@@ -209,14 +209,6 @@ def _require_curve(socket: Socket, keys: ServerKeys) -> None:
     socket.setsockopt(zmq.ZAP_DOMAIN, b"headgate")
     # Otherwise libzmq would admit every key while no authenticator runs.
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-
-
-def _is_loopback(numeric: str) -> bool:
-    """Return whether an address that `_numeric` returned is one of this machine only; "*" is not."""
-    try:
-        return ipaddress.ip_address(numeric.strip("[]").partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _bind_anywhere(accounting: Socket, control: Socket, host: str) -> Endpoints:

@@ -80,38 +80,25 @@ class QuotaService:
     ) -> None:
         self.counters = QuotaCounters()
         """The counters since the start."""
-        self._master = master
+        self.master = master
+        """The master; the rules of another one apply from the next report of each bucket."""
         self._publish = publish
-        self._table = ClaimTable(QuotaLimits() if limits is None else limits, self._on_unused)
+        self.table = ClaimTable(QuotaLimits() if limits is None else limits, self._on_unused)
         self._ends: list[tuple[float, int, Group]] = []
         self._number = 0
-
-    @property
-    def streams(self) -> int:
-        """Open streams."""
-        return len(self._table.streams)
-
-    @property
-    def buckets(self) -> int:
-        """Buckets in the table."""
-        return len(self._table)
-
-    def set_master(self, master: Master) -> None:
-        """Serve for another master; its rules apply from the next report of each bucket."""
-        self._master = master
 
     def open(self, wake: Callable[[], None], *, peer: str) -> QuotaStream | None:
         """Return a new stream, which has to be closed; None if too many are open.
 
         It replaces a lost stream of the same `peer`, the address of an Envoy, if there is one.
         """
-        stream = self._table.open(wake, peer)
+        stream = self.table.open(wake, peer)
         self.counters.streams["opened" if stream is not None else "refused"] += 1
         return stream
 
     def close(self, stream: QuotaStream) -> None:
         """Forget a stream. Its shares stay reserved until its assignments end, or another stream replaces it."""
-        self._table.close(stream)
+        self.table.close(stream)
 
     def receive(self, stream: QuotaStream, data: bytes, *, now: float, moment: float) -> Iterator[None]:
         """Process a message in steps, so that an event loop is not blocked: iterate until the end."""
@@ -131,7 +118,7 @@ class QuotaService:
                 yield
 
     def _process(self, stream: QuotaStream, usage: Usage, now: float, moment: float) -> None:
-        identifier, claim = self._table.find(stream, usage.bucket_id, moment)
+        identifier, claim = self.table.find(stream, usage.bucket_id, moment)
         # An Envoy that has connected again reports what it has had since its last tick.
         elapsed, since = 0.0, min(usage.elapsed, TIME_TO_LIVE)
         if claim is not None and not claim.is_new:
@@ -142,7 +129,7 @@ class QuotaService:
         if claim is None:
             self.counters.reports["untracked"] += 1
             return
-        self._table.on_report(claim, moment)
+        self.table.on_report(claim, moment)
         claim.assignment.is_single = False
         self.counters.reports["assigned" if claim.bucket_id else "unassignable"] += 1
         claim.idle = 0.0 if usage.allowed or usage.denied else claim.idle + elapsed
@@ -152,7 +139,7 @@ class QuotaService:
         self, domain: str, identifier: bytes, usage: Usage, since: float, now: float, *, is_owed: bool
     ) -> None:
         """Record the requests of a report, which came within the last `since` seconds."""
-        master = self._master
+        master = self.master
         instant = master.clock.read(now)
         release = master.record_many(
             domain,
@@ -169,7 +156,7 @@ class QuotaService:
     def _assign(self, claim: Claim, usage: Usage, elapsed: float, now: float, moment: float) -> None:
         """Answer the report of a bucket, and correct the shares of others."""
         group = claim.group
-        allowed = self._master.allowance(group.domain, group.identifier, now)
+        allowed = self.master.allowance(group.domain, group.identifier, now)
         if allowed is None:  # also after a reload
             group.held_until = -NEVER
         elif allowed.hold >= MIN_HOLD:
@@ -181,7 +168,7 @@ class QuotaService:
         elif claim.idle >= _IDLE_TIME and (allowed is None or self._permits_all(allowed)):
             self.counters.abandoned += 1
             self._send(claim, messages.abandon(claim.bucket_id))
-            self._table.remove(claim)
+            self.table.remove(claim)
         elif allowed is None:
             claim.assignment = Assignment("allow", expires=moment + TIME_TO_LIVE)
             self._send(claim, messages.assign(claim.bucket_id, TIME_TO_LIVE, messages.ALLOW_ALL))
@@ -207,13 +194,13 @@ class QuotaService:
 
     def _permits_all(self, allowed: Allowance) -> bool:
         """Return whether each Envoy may admit a request, as it does with the first request for a new bucket."""
-        return allowed.tokens >= min(allowed.burst, len(self._table.streams))
+        return allowed.tokens >= min(allowed.burst, len(self.table.streams))
 
     def _count_others(self, group: Group, moment: float) -> None:
         """Measure what gatekeepers on the bus admit to the identifier, over at least one interval of reports."""
         elapsed = moment - group.counted
         if elapsed >= _REPORT_INTERVAL - 1.0:
-            number = self._master.count(group.domain, group.identifier)
+            number = self.master.count(group.domain, group.identifier)
             group.others = number / elapsed if elapsed < NEVER else 0.0
             group.counted = moment
 
@@ -259,7 +246,7 @@ class QuotaService:
 
     def on_control(self, domain: str, identifier: bytes, release: float, *, now: float, moment: float) -> None:
         """Deny the requests of an identifier for which a control has been published, if its hold is long enough."""
-        group = self._table.groups.get((domain, identifier))
+        group = self.table.groups.get((domain, identifier))
         if group is not None and release - now >= MIN_HOLD:
             self._hold(group, release - now, moment)
 
@@ -306,13 +293,13 @@ class QuotaService:
                 self._schedule(group, moment)
             elif group.claims:
                 self._lift(group, now, moment)
-        self._table.remove_stale(moment)
+        self.table.remove_stale(moment)
 
     def _on_unused(self, group: Group) -> None:
-        self._master.stop_counting(group.domain, group.identifier)
+        self.master.stop_counting(group.domain, group.identifier)
 
     def _lift(self, group: Group, now: float, moment: float) -> None:
-        allowed = self._master.allowance(group.domain, group.identifier, now)
+        allowed = self.master.allowance(group.domain, group.identifier, now)
         if allowed is not None and allowed.hold >= MIN_HOLD:
             self._hold(group, allowed.hold, moment)
             return

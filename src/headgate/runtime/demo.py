@@ -10,8 +10,8 @@ import math
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -320,7 +320,6 @@ class Site:
 
 def gate_configuration(seconds: float, origin: Address) -> Configuration:
     """Return the configuration of the gate, as a user could write it."""
-    max_age = max(1, round(seconds * FRESH_PART))
     return Configuration(
         gate=Gate(origin=f"http://{origin}", drain=0),
         limit=Limit(concurrency=ConcurrencySection(max=MAX_IN_FLIGHT)),
@@ -331,36 +330,28 @@ def gate_configuration(seconds: float, origin: Address) -> Configuration:
         advice=AdviceSection(
             mode="adaptive",
             capacity=f"{CAPACITY:g}/s",
-            max_age=max_age,
+            max_age=max(1, round(seconds * FRESH_PART)),
             entry=(AdviceEntrySection(user_agent="*", fraction="auto", domains=("agents",)),),
         ),
     )
 
 
-@asynccontextmanager
-async def running_gate(seconds: float, origin: Address) -> AsyncIterator[Site]:
-    """Run the gate while inside."""
-    with reserve_addresses("", Address("127.0.0.1", 0)) as [address]:
+async def show(seconds: float, view: View) -> list[PhaseResult]:
+    """Run the gate and all phases; return their figures."""
+    results, anywhere = [], Address("127.0.0.1", 0)
+    with reserve_addresses("", anywhere) as [origin], reserve_addresses("", anywhere) as [address]:
         gate = GateProcess(GateConfiguration(gate_configuration(seconds, origin), (Endpoint(0, address),)))
         await gate.start()
         site = Site(address, gate, seconds)
         try:
-            yield site
-        finally:
-            await site.close()
-            await gate.close()
-
-
-async def show(seconds: float, view: View) -> list[PhaseResult]:
-    """Run all phases; return their figures."""
-    results = []
-    with reserve_addresses("", Address("127.0.0.1", 0)) as [origin]:
-        async with running_gate(seconds, origin) as site:
             for phase in PHASES:
                 await site.prepare(phase, origin)
                 view(phase)
                 results.append(await run_phase(site, phase, seconds * phase.part, view))
                 view(results[-1])
+        finally:
+            await site.close()
+            await gate.close()
     return results
 
 

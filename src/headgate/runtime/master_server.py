@@ -140,7 +140,7 @@ class MasterServer(Server):
         master.adopt(self._link.master, now=time.time())
         self._link.set_master(master)
         if self._quotas is not None:
-            self._quotas.service.set_master(master)
+            self._quotas.service.master = master
         self._store.attach(master, self._link.publish)
         self._in_force, self._tree = tree, replace(self._tree, domain=tree.domain)
 
@@ -264,7 +264,7 @@ def _open_quotas(link: MasterLink, settings: Bus) -> "QuotaServer":
 
 
 def _quota_state(quotas: "QuotaServer") -> QuotaState:
-    return QuotaState(str(quotas.address), quotas.service.streams, quotas.service.buckets)
+    return QuotaState(str(quotas.address), len(quotas.service.table.streams), len(quotas.service.table))
 
 
 async def _with_holds(master: Master, domain: MasterDomainState) -> MasterDomainState:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from heapq import nlargest
-from ipaddress import ip_address
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +19,7 @@ from headgate.advice.parser import result_to_json
 from headgate.config import Address
 from headgate.config.file import field_docs
 from headgate.config.proxy_section import Proxy
+from headgate.config.section import is_loopback
 from headgate.config.tree import restart_note
 from headgate.errors import fail_if
 from headgate.fetch.fetcher import tls_context
@@ -316,9 +316,9 @@ class ProxyServer(Server):
 
 
 def _require_loopback_for_plaintext(settings: Proxy, addresses: Sequence[Address]) -> None:
-    is_loopback = all(ip_address(address.host.partition("%")[0]).is_loopback for address in addresses)
+    is_exposed = not all(is_loopback(address.host) for address in addresses)
     fail_if(
-        settings.plaintext and not is_loopback and not settings.insecure,
+        settings.plaintext and is_exposed and not settings.insecure,
         f"--plaintext at {settings.listen} would show CONNECT requests to others on the network; listen at "
         "127.0.0.1, use a certificate, or add --insecure where something before the proxy ends TLS",
     )

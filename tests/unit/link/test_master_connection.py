@@ -68,11 +68,11 @@ def test_a_repeated_subscription_reaches_the_master(context):
     control.setsockopt(zmq.XPUB_VERBOSER, 1)
     one = connection(context, bind_pair(accounting, control, "tcp://127.0.0.1:0").accounting)
     for _ in range(2):
-        one.subscribe(b"api\0")
+        one.control.subscribe(b"api\0")
         assert control.poll(10_000)
         assert control.recv() == b"\1api\0"
     for _ in range(2):  # the last of the two ends the subscription
-        one.unsubscribe(b"api\0")
+        one.control.unsubscribe(b"api\0")
     assert control.poll(10_000)
     assert control.recv() == b"\0api\0"
     assert not control.poll(50)

@@ -50,7 +50,7 @@ async def test_reports_are_answered_and_controls_pushed():
         assert decode_actions(await call.read()) == [(bucket_id(b"c"), "deny", {"ttl": 100})]
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
-        assert world.service.streams == 0
+        assert len(world.service.table.streams) == 0
 
 
 async def test_a_hold_is_lifted_when_it_ends(run):
@@ -75,7 +75,7 @@ async def test_a_stream_that_the_end_of_the_server_stops_is_no_internal_error():
         world.service.receive = receive
         await connect().write(FIRST)
         await (await ends.get())
-        assert world.service.streams == 0
+        assert len(world.service.table.streams) == 0
 
 
 async def test_a_stream_beyond_the_limit_is_refused():
@@ -84,7 +84,7 @@ async def test_a_stream_beyond_the_limit_is_refused():
         await first.write(FIRST)
         await first.read()
         assert await connect().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert world.service.streams == 1
+        assert len(world.service.table.streams) == 1
 
 
 @pytest.mark.parametrize(("size", "counted"), [(5, 1), (9, 0)])
@@ -104,7 +104,7 @@ async def test_a_stream_that_never_reports_ends():
         await reporting.write(FIRST)
         assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert await silent.details() == "no report for 0.5 s"
-        assert (world.service.streams, world.service.counters.streams["silent"]) == (1, 1)
+        assert (len(world.service.table.streams), world.service.counters.streams["silent"]) == (1, 1)
         await reporting.write(FIRST)
         assert decode_actions(await reporting.read())
 
@@ -114,8 +114,8 @@ async def test_the_loop_goes_on_while_a_large_message_is_processed():
         call = connect()
         await call.write(encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(2_000)]))
         seen = set()
-        while world.service.buckets < 2_000:
-            seen.add(world.service.buckets)
+        while len(world.service.table) < 2_000:
+            seen.add(len(world.service.table))
             await asyncio.sleep(0)
         assert len(seen) > 20
 

@@ -137,7 +137,7 @@ def test_an_idle_bucket_is_abandoned():
     stream = reporting(world)
     world.time = 5.0
     assert one_report(world, stream, (b"c", 5, 0, 0)) == {bucket_id(b"c"): ("abandon", {})}
-    assert world.service.buckets == 0
+    assert len(world.service.table) == 0
     assert not stream.claims
 
 
@@ -146,7 +146,7 @@ def test_an_idle_bucket_of_a_held_client_stays():
     stream = reporting(world)
     for world.time in (5.0, 10.0):
         assert one_report(world, stream, (b"c", 5, 0, 0)) == {}
-    assert world.service.buckets == 1
+    assert len(world.service.table) == 1
 
 
 def test_buckets_without_reports_are_forgotten():
@@ -154,10 +154,10 @@ def test_buckets_without_reports_are_forgotten():
     reporting(world)
     world.time = 15.9
     world.turn()
-    assert world.service.buckets == 1
+    assert len(world.service.table) == 1
     world.time = 16.0
     world.turn()
-    assert world.service.buckets == 0
+    assert len(world.service.table) == 0
 
 
 def test_the_share_of_a_lost_stream_is_reserved_until_its_assignment_ends():
@@ -188,7 +188,7 @@ def test_a_stream_replaces_a_lost_one_of_the_same_address():
     world.time = 16.0
     for _ in range(2):
         world.turn()
-    assert not world.service._table._lost
+    assert not world.service.table._lost
 
 
 def test_rules_that_a_reload_changes_apply_from_the_next_report():
@@ -196,7 +196,7 @@ def test_rules_that_a_reload_changes_apply_from_the_next_report():
     stream = world.open()
     assert [kind for kind, _ in one_report(world, stream, (b"c", 0, 1, 0)).values()] == ["deny"]
     world.master = Master([Domain("api", mode="off")])
-    world.service.set_master(world.master)
+    world.service.master = world.master
     world.time = 5.0
     assert one_report(world, stream, (b"c", 5, 0, 3)) == {bucket_id(b"c"): ("allow", {"ttl": 10})}
 
@@ -257,10 +257,10 @@ def test_the_bytes_of_buckets_are_limited():
     # The same bucket with another field, which is skipped.
     data = encode_report(b"api", [(bucket_id(names[0]) + b"\x18\x01", 5, 0, 1)])
     world.receive(stream, data)
-    assert list(world.service._table._claims)[-1].bucket_id == bucket_id(names[0])
+    assert list(world.service.table._claims)[-1].bucket_id == bucket_id(names[0])
     for world.time in (16.0, 32.0):
         world.turn()
-    assert (world.service._table._size, world.service._ends) == (0, [])
+    assert (world.service.table._size, world.service._ends) == (0, [])
 
 
 def test_holds_that_end_together_are_lifted_in_steps():
@@ -279,7 +279,7 @@ def test_a_message_is_processed_in_steps():
     world = World("10/s burst 20")
     stream = world.open()
     data = encode_report(b"api", [(bucket_id(b"%d" % number), 0, 1, 0) for number in range(200)])
-    counts = [world.service.buckets for _ in world.service.receive(stream, data, now=world.now, moment=0.0)]
+    counts = [len(world.service.table) for _ in world.service.receive(stream, data, now=world.now, moment=0.0)]
     assert counts == [64, 128, 192]
     # Fields that are skipped, and large buckets.
     for data in b"\x18\x01" * 20_000, encode_report(b"api", [(bucket_id(b"x" * 600), 0, 1, 0)] * 5):
@@ -308,7 +308,7 @@ def test_a_clock_that_is_set_back_extends_no_hold():
     envoys.START -= 3600
     try:
         assert one_report(world, stream, (b"c", 5, 0, 3)) == {}
-        assert next(iter(world.service._table.groups.values())).held_until == 60.0
+        assert next(iter(world.service.table.groups.values())).held_until == 60.0
     finally:
         envoys.START += 3600
 

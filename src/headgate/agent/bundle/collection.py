@@ -32,7 +32,7 @@ from headgate.bundle.sources.selection import (
 from headgate.errors import ConfigurationError, FetchError, MissingExtra, RetryLater, explaining, fail_if
 from headgate.fetch.pace import FETCH_TIMEOUT, USER_AGENT
 from headgate.http.date import retry_after
-from headgate.http.url import resolve
+from headgate.http.url import resolve, serialised_origin
 from headgate.throttle.throttle import REDIRECTS
 
 _IN_MEMORY: Final = 1 << 20
@@ -159,7 +159,7 @@ class Collection:
         self._courtesy = courtesy
         self._tell = tell
         self._seen: set[str] = set()
-        self._busy: set[str] = set()
+        self._busy: set[str | None] = set()
         self._exchanges = self._visit_all(urls)
 
     def __iter__(self) -> Self:
@@ -208,7 +208,7 @@ class Collection:
         raise SkipExchange(f"more than {_MAX_REDIRECTS} redirects")
 
     def _fetch(self, address: str) -> Exchange:
-        if _origin(address) in self._busy:
+        if serialised_origin(address) in self._busy:
             raise SkipExchange("not requested: its origin is busy and sent a Retry-After")
         attempt = self._courtesy.attempt("GET", address, start_fetch=self._start_fetch)
         while True:
@@ -229,7 +229,7 @@ class Collection:
         """Send no more requests to an origin that is busy after all retries, whatever the URL."""
         now = self._courtesy.clock()
         if reply.status in _BUSY and retry_after(reply.fields.get("retry-after", ""), now=now) > now:
-            self._busy.add(_origin(address))
+            self._busy.add(serialised_origin(address))
 
 
 def _redirect_target(address: str, location: str) -> str:
@@ -242,10 +242,6 @@ def _redirect_target(address: str, location: str) -> str:
     if address.startswith("https:") and location_url.startswith("http:"):
         raise SkipExchange(f"redirects from https to {location_url[:_MAX_SHOWN]}")
     return location_url
-
-
-def _origin(url: str) -> str:
-    return "/".join(url.split("/", 3)[:3])
 
 
 def read_url_list(path: Path, *, name: str | None = None) -> list[str]:

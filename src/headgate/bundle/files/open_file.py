@@ -27,9 +27,12 @@ class FileState(msgspec.Struct, frozen=True):
     """Nanoseconds since 1970: unlike `modified`, it cannot be set back."""
 
 
-def file_state(path: str | os.PathLike[str]) -> FileState:
-    """Return the state of the file at `path`; raises `OSError` when it is missing."""
-    return _state(os.stat(path))  # noqa: PTH116 - the same call for a path and for a descriptor
+def file_state(path: str | os.PathLike[str]) -> FileState | None:
+    """Return the state of the file at `path`; None without one."""
+    try:
+        return _state(os.stat(path))  # noqa: PTH116 - the same call for a path and for a descriptor
+    except OSError:
+        return None
 
 
 class OpenFile:

@@ -25,7 +25,7 @@ from headgate.bundle.layout import (
     normalize_url,
 )
 from headgate.bundle.model import Exchange, Payload, Version
-from headgate.errors import ConfigurationError, fail_if
+from headgate.errors import ConfigurationError, fail_if, naming
 from headgate.http.url import without_fragment
 
 
@@ -133,7 +133,7 @@ class BundleWriter(AbstractContextManager["BundleWriter"]):
         """
         fail_if(not self._open, "the bundle was written or discarded; begin another for more exchanges")
         stored = normalize_url(url)
-        try:
+        with naming(stored):
             entries = encode_headers(status, headers)
             kept = prepare_payload(payload, self._shared_spool)
             # 3.4 step 9. For an empty payload `remarks` has a warning.
@@ -142,8 +142,6 @@ class BundleWriter(AbstractContextManager["BundleWriter"]):
             )
             written = join_header_map(entries)
             self._place(stored, variants, variant_key)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{stored}: {error}") from error
         self._responses.append(written, kept)
         if CONTENT_TYPE not in entries:
             self._untyped.append(stored)

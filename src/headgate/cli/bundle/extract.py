@@ -24,10 +24,9 @@ from headgate.cli.output import Advance, exit_with_failure, format_count, format
 from headgate.errors import ResponseError, explaining, fail_if
 
 if TYPE_CHECKING:
-    from headgate.bundle.model import Location, ResponseHead
+    from headgate.bundle.model import Location
     from headgate.bundle.reader import Bundle
-
-    Found = tuple[str, str | None, Location, ResponseHead | ResponseError]
+    from headgate.cli.bundle.output import Found
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9!$&'()+,\-.=@_~%]")

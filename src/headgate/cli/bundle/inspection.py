@@ -28,12 +28,12 @@ from headgate.errors import ResponseError
 if TYPE_CHECKING:
     from headgate.bundle.check import BundleFinding
     from headgate.bundle.format.integrity_block import IntegrityBlock
-    from headgate.bundle.model import Location, Metadata, ResponseHead
+    from headgate.bundle.model import Location, Metadata
     from headgate.bundle.reader import Bundle
+    from headgate.cli.bundle.output import Found
 
 _DIGEST_WIDTH = 64
 _Hasher: TypeAlias = "Callable[[Location], str]"
-_Found: TypeAlias = "tuple[str, str | None, Location, ResponseHead | ResponseError]"
 
 
 @click.command(short_help="Show version, URLs and sections of a bundle.")
@@ -158,7 +158,7 @@ class _Listing:
                 self.size += found[3].payload.length
             yield self._limit.take(self.json_line(found)) if as_json else self._limit.take(self.row(found))
 
-    def json_line(self, found: "_Found") -> bytes:
+    def json_line(self, found: "Found") -> bytes:
         """Return a JSON object; that of a malformed response has the error and its offset."""
         url, key, location, response = found
         fields = {"url": url, "variant_key": key, "offset": location.offset, "length": location.length}
@@ -174,7 +174,7 @@ class _Listing:
             }
         )
 
-    def row(self, found: "_Found") -> str:
+    def row(self, found: "Found") -> str:
         """Return a row of the table."""
         url, key, _, response = found
         target = printable(url) if key is None else f"{printable(url)}  [{printable(key)}]"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from headgate.bundle import Bundle, Location, ResponseHead
     from headgate.bundle.files.atomic_file import Progress, Target
 
+    Found = tuple[str, str | None, Location, ResponseHead | ResponseError]
+    """The URL, variant key, location and head of a response, or its error."""
+
 _STEPS = 1_000
 _Output = TypeVar("_Output", str, bytes)
 _OUTPUT_PER_BYTE = 16
@@ -101,9 +104,7 @@ def bundle_errors(file: str, *, as_json: bool = False) -> Iterator[None]:
         exit_with_failure()
 
 
-def iterate_responses(
-    bundle: "Bundle",
-) -> "Iterator[tuple[str, str | None, Location, ResponseHead | ResponseError]]":
+def iterate_responses(bundle: "Bundle") -> "Iterator[Found]":
     """Yield URL, variant key, location and head of every response, or the error of one that is malformed.
 
     A response that several keys share is loaded once. Raises `HeadgateError` where responses overlap so much that

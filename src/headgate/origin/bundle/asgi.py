@@ -67,11 +67,8 @@ class BundleApp:
 
     def _is_whole(self, part: FileSlice) -> bool:
         """Return whether a part is the whole file, and the path still leads to that file."""
-        try:
-            now = file_state(self._bundle.path)
-        except OSError:
-            return False
-        return now == part.file.state and (part.offset, part.length) == (0, now.size)
+        state = part.file.state
+        return file_state(self._bundle.absolute) == state and (part.offset, part.length) == (0, state.size)
 
 
 async def _stream(part: BodySource, receive: Receive, send: Send) -> None:

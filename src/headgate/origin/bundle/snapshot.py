@@ -7,13 +7,11 @@ A snapshot has the metadata; responses are read when they are requested. The fil
 import asyncio
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import formatdate
-from functools import cached_property
+from functools import cached_property, partial
 
 from msgspec import Struct
 
@@ -21,6 +19,7 @@ from headgate.bundle.files.open_file import FileState, OpenFile, file_state
 from headgate.bundle.model import Location, Profile
 from headgate.bundle.reader import Bundle, DecodedResponse
 from headgate.errors import BundleError, ResponseError, reason_of
+from headgate.fetch.pace import in_daemon_thread
 from headgate.http.conditional import Validators
 from headgate.origin.bundle.representation import NOSNIFF, Representation
 from headgate.origin.response import BodySource, FileSlice
@@ -165,7 +164,7 @@ class ReloadingBundle:
     @property
     def is_current(self) -> bool:
         """Whether the file at the path is the one that is served."""
-        return _state(self.absolute) == self.snapshot.state
+        return file_state(self.absolute) == self.snapshot.state
 
     def check(self, *, at_once: bool = False) -> None:
         """Check the file, at most once a second unless `at_once`, and begin to load it if it was replaced.
@@ -176,7 +175,7 @@ class ReloadingBundle:
         if self._load_under_way() is not None or (now < self._check_at and not at_once):
             return
         self._check_at = now + _CHECK_INTERVAL
-        state = _state(self.absolute)
+        state = file_state(self.absolute)
         if state != self._seen:
             self._loading = asyncio.get_running_loop().create_task(self._load(state))
 
@@ -197,7 +196,8 @@ class ReloadingBundle:
     async def _load(self, state: FileState | None) -> None:
         """Load the file in a thread; `state` is that of the file when it was checked."""
         try:
-            snapshot = await _open_in_background(self.absolute, self.profile)
+            opened = in_daemon_thread(partial(_open, self.absolute, self.profile), "headgate-bundle-load")
+            snapshot = await asyncio.wrap_future(opened)
         except BundleError as error:
             self._seen = state
             self._refuse(str(error))
@@ -222,25 +222,3 @@ def _open(path: str, profile: Profile) -> BundleSnapshot:
     snapshot = BundleSnapshot(path, profile=profile)
     snapshot.prepare()
     return snapshot
-
-
-async def _open_in_background(path: str, profile: Profile) -> BundleSnapshot:
-    """Open a snapshot in a daemon thread, which unlike an executor's does not delay the end of the process."""
-    opened: Future[BundleSnapshot] = Future()
-
-    def load() -> None:
-        opened.set_running_or_notify_cancel()  # now it cannot be cancelled, and its result can be set
-        try:
-            opened.set_result(_open(path, profile))
-        except BaseException as error:
-            opened.set_exception(error)
-
-    threading.Thread(target=load, name="headgate-bundle-load", daemon=True).start()
-    return await asyncio.wrap_future(opened)
-
-
-def _state(path: str) -> FileState | None:
-    try:
-        return file_state(path)
-    except OSError:
-        return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from http.client import responses as phrases
 from typing import Protocol
 
 from headgate.errors import ProtocolError
@@ -71,11 +72,7 @@ def _render(response: Response, key: tuple[int, bool, int, bool, int]) -> tuple[
 
 
 def _status_line(status: int) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = ""
-    return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode())
+    return b"HTTP/1.1 %d %b\r\n" % (status, phrases.get(status, "").encode())
 
 
 @lru_cache(maxsize=1)
