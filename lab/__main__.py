@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.errors import ConfigurationError, HeadgateError
+from headgate.errors import ConfigurationError, HeadgateError, fail_if
 from lab import ablation, published
 from lab.plot import plot
 from lab.report import findings, report, scenario_json, suite_json, suite_report
 from lab.results import Result
 from lab.runner import run_published, run_scenario, worker_processes
-from lab.scenario import MAX_SEEDS, is_suite, read, suites
+from lab.scenario import MAX_SEEDS, SUITES, is_suite, read
 
 PUBLISHED_SEEDS, TABLE_SEEDS = 100, 3
 
@@ -45,7 +45,7 @@ def listing() -> str:
     """Return what there is to run."""
     lines = [f"{name:12}{simulation.description}" for name, simulation in published.SIMULATIONS.items()]
     lines += [f"{name:12}{description}" for name, (description, _) in ablation.TABLES.items()]
-    for name, about in suites().items():
+    for name, about in SUITES.items():
         lines.append(f"{name:12}Suite: {about}.")
         lines += [f"  {scenario.name:28}{scenario.description}" for scenario in read(name)]
     return "\n".join(lines)
@@ -67,8 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_table(given: argparse.Namespace) -> int:
-    if given.changes or given.case or given.plot or given.json:
-        raise ConfigurationError(f"{given.name} is a table: it has no --set, --case, --json or --plot")
+    fail_if(
+        given.changes or given.case or given.plot or given.json,
+        f"{given.name} is a table: it has no --set, --case, --json or --plot",
+    )
     with worker_processes() as workers:
         for line in ablation.TABLES[given.name][1](given.seeds or TABLE_SEEDS, workers, ablation.SECONDS):
             print(line)
@@ -95,14 +97,15 @@ def _simulate(given: argparse.Namespace) -> int:
 def _run(given: argparse.Namespace) -> tuple[list[Result], bool]:
     """Return the results, and whether they are those of a suite."""
     if given.name in published.SIMULATIONS:
-        if given.changes or given.case or given.plot:
-            raise ConfigurationError(f"{given.name} is as it was published: it has no --set, --case or --plot")
+        fail_if(
+            given.changes or given.case or given.plot,
+            f"{given.name} is as it was published: it has no --set, --case or --plot",
+        )
         with worker_processes() as workers:
             return [run_published(given.name, given.seeds or PUBLISHED_SEEDS, workers=workers)], False
     seeds = [f"seeds={given.seeds}"] if given.seeds else []
     scenarios = read(given.name, [*given.changes, *seeds], case=given.case)
-    if given.plot and len(scenarios) > 1:
-        raise ConfigurationError("--plot: name one scenario of the suite with --case")
+    fail_if(given.plot and len(scenarios) > 1, "--plot: name one scenario of the suite with --case")
     with worker_processes() as workers:
         results = [run_scenario(one, workers=workers, record=bool(given.plot)) for one in scenarios]
     return results, is_suite(given.name)

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from headgate.errors import ConfigurationError
+from headgate.errors import explaining
 from lab.results import Result
 
 
@@ -28,8 +28,6 @@ def plot(result: Result, file: str) -> None:
     rows[-1, 0].set_xlabel("seconds")
     figure.suptitle(f"{result.scenario}: {result.description}")
     figure.tight_layout()
-    try:
+    with explaining(file, "expected a file that can be written, .svg or .png"):
         figure.savefig(Path(file))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{file}: {error}; expected a file that can be written, .svg or .png") from None
     plt.close(figure)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 _LEAST_AREA = 1e-9
 """A load that sends less than this in each period sends nothing."""
@@ -43,18 +43,14 @@ class Profile:
 
     def __init__(self, points: Sequence[tuple[float, float]], period: float = math.inf) -> None:
         """Take (seconds, value) in ascending order of time, all within one period; raises `ConfigurationError`."""
-        if not points:
-            raise ConfigurationError("a load over time needs at least one point [seconds, value]")
+        fail_if(not points, "a load over time needs at least one point [seconds, value]")
         for (before, _), (after, _) in pairwise(points):
-            if after < before:
-                raise ConfigurationError(
-                    f"the points must be in ascending order of time, got {before:g} before {after:g}"
-                )
+            fail_if(after < before, f"the points must be in ascending order of time, got {before:g} before {after:g}")
         for time, value in points:
-            if not 0 <= time <= period or time == math.inf or not 0 <= value < math.inf:
-                raise ConfigurationError(
-                    f"invalid point [{time:g}, {value:g}]; expected seconds from 0 to the period, and a value from 0"
-                )
+            fail_if(
+                not 0 <= time <= period or time == math.inf or not 0 <= value < math.inf,
+                f"invalid point [{time:g}, {value:g}]; expected seconds from 0 to the period, and a value from 0",
+            )
         (first, first_value), (last, last_value) = points[0], points[-1]
         line = [(0.0, first_value), *points] if first > 0 else list(points)
         if last < period:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 
 Statistic = Literal["value", "mean", "max", "min", "p99", "settling_time", "overshoot", "ripple", "peak", "drift"]
 """What is compared with the range: "value" is that of a metric, the others are those of a series."""
@@ -136,12 +136,11 @@ class Expectation(Section, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise `ConfigurationError` for keys that do not go together."""
-        if math.isinf(self.at_least) and math.isinf(self.at_most):
-            raise self._error("has no range; set at_least or at_most, or both")
-        if self.at_least > self.at_most:
-            raise self._error(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
-        if self.start >= self.until:
-            raise self._error(f"from {self.start:g} must be before until {self.until:g}")
+        self._fail_if(
+            math.isinf(self.at_least) and math.isinf(self.at_most), "has no range; set at_least or at_most, or both"
+        )
+        self._fail_if(self.at_least > self.at_most, f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
+        self._fail_if(self.start >= self.until, f"from {self.start:g} must be before until {self.until:g}")
         self._check_target()
 
     def contains(self, value: float) -> bool:
@@ -159,8 +158,10 @@ class Expectation(Section, frozen=True, kw_only=True):
         Raises `ConfigurationError` for a signal that the run does not have.
         """
         known: Mapping[str, Any] = metrics if self.statistic == METRIC else series
-        if self.signal not in known:
-            raise self._error(f"is not measured in this scenario; it has {', '.join(sorted(known)) or 'nothing'}")
+        self._fail_if(
+            self.signal not in known,
+            f"is not measured in this scenario; it has {', '.join(sorted(known)) or 'nothing'}",
+        )
         if self.statistic == METRIC:
             return float(known[self.signal])
         inside, values = window(times, series[self.signal], self.start, self.until)
@@ -185,16 +186,19 @@ class Expectation(Section, frozen=True, kw_only=True):
     def _check_target(self) -> None:
         needed = {"settling_time": ("target", "tolerance"), "overshoot": ("target",)}.get(self.statistic, ())
         for key in ("target", "tolerance"):
-            if (getattr(self, key) is not None) != (key in needed):
-                state = f"needs a {key}" if key in needed else f"has no use for a {key}"
-                raise self._error(f"the statistic {self.statistic} {state}")
-        if self.statistic == "overshoot" and _given(self.target) <= 0:
-            raise self._error(f"the target of an overshoot must be positive, got {self.target:g}")
-        if self.tolerance is not None and self.tolerance < 0:
-            raise self._error(f"tolerance must not be negative, got {self.tolerance:g}")
+            state = f"needs a {key}" if key in needed else f"has no use for a {key}"
+            is_set = getattr(self, key) is not None
+            self._fail_if(is_set != (key in needed), f"the statistic {self.statistic} {state}")
+        self._fail_if(
+            self.statistic == "overshoot" and _given(self.target) <= 0,
+            f"the target of an overshoot must be positive, got {self.target}",
+        )
+        self._fail_if(
+            self.tolerance is not None and self.tolerance < 0, f"tolerance must not be negative, got {self.tolerance}"
+        )
 
-    def _error(self, sentence: str) -> ConfigurationError:
-        return ConfigurationError(f"expectation of {self.signal!r}: {sentence}")
+    def _fail_if(self, condition: object, sentence: str) -> None:
+        fail_if(condition, f"expectation of {self.signal!r}: {sentence}")
 
 
 class Finding(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from headgate.errors import ConfigurationError, reason_of
+from headgate.errors import ConfigurationError, fail_if, reason_of
 from lab.ranges import Expectation, Section
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
@@ -85,41 +85,40 @@ class Scenario(Section, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise `ConfigurationError`, which begins with the key, for values that do not go together."""
-        if bool(self.policies) == bool(self.law):
-            raise ConfigurationError("policies: expected a list of policies or a `law`; set one of the two")
+        fail_if(
+            bool(self.policies) == bool(self.law),
+            "policies: expected a list of policies or a `law`; set one of the two",
+        )
         for expectation in self.expect:
             expectation.check()
 
 
-def suites() -> dict[str, str]:
-    """Return what each suite of the lab is about, by name."""
-    return {
-        "inner": "limits on concurrent requests, which act within milliseconds",
-        "outer": "fractions of traffic advice, which act within minutes and hours",
-    }
+SUITES: Final[Mapping[str, str]] = {
+    "inner": "limits on concurrent requests, which act within milliseconds",
+    "outer": "fractions of traffic advice, which act within minutes and hours",
+}
+"""What each suite of the lab is about, by name."""
 
 
 def read(name: str, changes: Iterable[str] = (), *, case: str | None = None) -> list[Scenario]:
     """Read a suite of the lab, a file, or a folder of files, with `changes` (KEY=VALUE) applied to each scenario."""
-    path = FOLDER / name if name in suites() else Path(name)
-    if path.parent != FOLDER and "/" not in name and path.suffix != ".toml":
-        raise ConfigurationError(
-            f"no scenario {name!r}; expected one of the names that `python -m lab` lists, or ./FILE.toml"
-        )
+    path = FOLDER / name if name in SUITES else Path(name)
+    fail_if(
+        path.parent != FOLDER and "/" not in name and path.suffix != ".toml",
+        f"no scenario {name!r}; expected one of the names that `python -m lab` lists, or ./FILE.toml",
+    )
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
-    if not files:
-        raise ConfigurationError(f"{path}: a folder without scenarios; expected at least one .toml file")
+    fail_if(not files, f"{path}: a folder without scenarios; expected at least one .toml file")
     rows = [(file, row_name, row) for file in files for row_name, row in _rows(file)]
     chosen = [one for one in rows if case in {None, one[1]}]
-    if not chosen:
-        raise ConfigurationError(f"no case {case!r}; the cases are {', '.join(row_name for _, row_name, _ in rows)}")
+    fail_if(not chosen, f"no case {case!r}; the cases are {', '.join(row_name for _, row_name, _ in rows)}")
     parsed = [_parse_change(change) for change in changes]
     return [_convert(file, row_name, row, parsed) for file, row_name, row in chosen]
 
 
 def is_suite(name: str) -> bool:
     """Return whether a name or path stands for several scenarios."""
-    return name in suites() or Path(name).is_dir() or "cases" in _parse(Path(name))
+    return name in SUITES or Path(name).is_dir() or "cases" in _parse(Path(name))
 
 
 def parse(text: str, path: Path = Path("scenario.toml"), changes: Iterable[str] = ()) -> Scenario:
@@ -168,8 +167,10 @@ def _parse_change(change: str) -> dict[str, Any]:
     """Parse `load=2` or `loads.visitors.load=2` into nested tables; what is not a value of TOML is text."""
     key, equals, text = change.partition("=")
     steps = key.strip().split(".")
-    if not equals or not all(steps):
-        raise ConfigurationError(f"--set {change!r}: expected KEY=VALUE, such as seconds=60 or loads.visitors.load=2")
+    fail_if(
+        not equals or not all(steps),
+        f"--set {change!r}: expected KEY=VALUE, such as seconds=60 or loads.visitors.load=2",
+    )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -185,9 +186,11 @@ def _convert(path: Path, name: str, document: dict[str, Any], changes: Sequence[
     where = str(path) if name == path.stem else f"{path}: {name}"
     for change in changes:
         _merge(document, change, where)
-    world = document.get("world")
-    if not isinstance(world, str) or world not in WORLDS:
-        raise ConfigurationError(f"{where}: world: expected one of {', '.join(WORLDS)}, got {world!r}")
+    world: Any = document.get("world")
+    fail_if(
+        not isinstance(world, str) or world not in WORLDS,
+        f"{where}: world: expected one of {', '.join(WORLDS)}, got {world!r}",
+    )
     module, kind_name = WORLDS[world]
     kind: type[Scenario] = getattr(importlib.import_module(module), kind_name)
     document |= {"name": name, "folder": str(path.parent.absolute())}

@@ -75,18 +75,15 @@ class Bus:
     def admit(self, gatekeeper: int, identifier: bytes) -> Accounting:
         """Return the verdict of a gatekeeper, by its number, on a request that arrives now."""
         now = self._timeline.now
-        self._forget(now)
+        # What has expired is dropped as soon as that is possible, as by a server several times per second.
+        self._master.forget(now=now)
+        for one in self._gatekeepers:
+            one.forget(now=now)
         return self._gatekeepers[gatekeeper].admit(DOMAIN, identifier, now=now)
 
     def cancel(self, gatekeeper: int, accounting: Accounting) -> None:
         """Free the slot of a delayed request whose client has disconnected."""
         self._gatekeepers[gatekeeper].cancel(accounting)
-
-    def _forget(self, now: float) -> None:
-        """Drop what has expired as soon as that is possible, as a server does several times per second."""
-        self._master.forget(now=now)
-        for gatekeeper in self._gatekeepers:
-            gatekeeper.forget(now=now)
 
     def _new_gatekeeper(self) -> Gatekeeper:
         settings, timeline, waiting = self._settings, self._timeline, list[Accounting]()

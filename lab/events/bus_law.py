@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if
 from headgate.limit import Accounting, Rule
 from headgate.limit.history import AlgorithmName
 from headgate.release import NEVER, Status
@@ -50,10 +50,10 @@ class GatekeeperLaw:
         """The share of the accounting messages that are lost."""
 
     def __init__(self, settings: Settings, draw: Draw) -> None:
-        if settings.batch_delay > settings.control_delay:
-            raise ConfigurationError(
-                f"batch_delay: {settings.batch_delay:g} s is a part of the control_delay, {settings.control_delay:g} s"
-            )
+        fail_if(
+            settings.batch_delay > settings.control_delay,
+            f"batch_delay: {settings.batch_delay:g} s is a part of the control_delay, {settings.control_delay:g} s",
+        )
         self._timeline = Timeline(START)
         self._draw = draw
         self._gatekeepers = settings.gatekeepers

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if
 from lab.chance import Draw
 from lab.events.bus_law import GatekeeperLaw
 from lab.events.concurrency_law import ConcurrencyLaw
@@ -40,14 +40,12 @@ def make_law(name: str, settings: Mapping[str, Any], draw: Draw, *, folder: str 
 def _find(name: str, folder: str) -> Any:
     file, colon, class_name = name.rpartition(":")
     if not colon:
-        if name not in LAWS:
-            raise ConfigurationError(f"unknown law {name!r}; expected one of {', '.join(LAWS)}, or file.py:Class")
+        fail_if(name not in LAWS, f"unknown law {name!r}; expected one of {', '.join(LAWS)}, or file.py:Class")
         return LAWS[name]
     specification = importlib.util.spec_from_file_location(f"lab_user_{Path(file).stem}", Path(folder, file))
     if specification is None or specification.loader is None or not Path(folder, file).is_file():
         raise ConfigurationError(f"law {name!r}: expected file.py:Class, a file in {folder}")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    if not hasattr(module, class_name):
-        raise ConfigurationError(f"law {name!r}: no class {class_name!r} in {file}")
+    fail_if(not hasattr(module, class_name), f"law {name!r}: no class {class_name!r} in {file}")
     return getattr(module, class_name)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from headgate.errors import ConfigurationError
+from headgate.errors import ConfigurationError, fail_if, naming
 from lab.events.catalogue import make_law
 from lab.events.service import Service
 from lab.profile import Profile
@@ -54,10 +54,11 @@ class Station(Section, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise `ConfigurationError` for a station without a limit."""
-        if self.servers is None and self.knee is None:
-            raise ConfigurationError("station: set `servers`, `knee` or both; otherwise it has no capacity")
-        if self.degradation and self.knee is None:
-            raise ConfigurationError("station.degradation: it begins at a knee; set `knee`")
+        fail_if(
+            self.servers is None and self.knee is None,
+            "station: set `servers`, `knee` or both; otherwise it has no capacity",
+        )
+        fail_if(self.degradation and self.knee is None, "station.degradation: it begins at a knee; set `knee`")
 
 
 class Change(Section, frozen=True, kw_only=True):
@@ -114,20 +115,18 @@ class Load(Section, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise `ConfigurationError` for keys that do not go together."""
         if self.arrivals == "closed":
-            if self.clients is None or self.load is not None or self.rate is not None:
-                raise ConfigurationError(
-                    f"loads.{self.name}: a closed load has `clients`, and neither `load` nor `rate`"
-                )
-            if not (self.think and self.pause):
-                raise ConfigurationError(
-                    f"loads.{self.name}: `think` and `pause` must be positive, so that time passes"
-                )
+            fail_if(
+                self.clients is None or self.load is not None or self.rate is not None,
+                f"loads.{self.name}: a closed load has `clients`, and neither `load` nor `rate`",
+            )
+            fail_if(
+                not (self.think and self.pause),
+                f"loads.{self.name}: `think` and `pause` must be positive, so that time passes",
+            )
         elif self.clients is not None or (self.load is None) == (self.rate is None):
             raise ConfigurationError(f"loads.{self.name}: an open load has either `load` or `rate`, and no `clients`")
-        try:
+        with naming(f"loads.{self.name}"):
             self.profile(1.0)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"loads.{self.name}: {error}") from None
 
 
 class EventScenario(Scenario, frozen=True, kw_only=True):
@@ -148,18 +147,19 @@ class EventScenario(Scenario, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise `ConfigurationError` for values that do not go together."""
         super().check()
-        if self.warmup >= self.seconds:
-            raise ConfigurationError(f"warmup: {self.warmup:g} s must be less than the {self.seconds:g} s of the run")
-        if self.seconds / self.sample > MAX_SAMPLES:
-            raise ConfigurationError(
-                f"sample: {self.sample:g} s are too short; a run has at most {MAX_SAMPLES:,} samples"
-            )
+        fail_if(
+            self.warmup >= self.seconds,
+            f"warmup: {self.warmup:g} s must be less than the {self.seconds:g} s of the run",
+        )
+        fail_if(
+            self.seconds / self.sample > MAX_SAMPLES,
+            f"sample: {self.sample:g} s are too short; a run has at most {MAX_SAMPLES:,} samples",
+        )
         self.station.check()
         for load in self.loads:
             load.check()
         names = [load.name for load in self.loads]
-        if len(set(names)) < len(names):
-            raise ConfigurationError("loads: a name is used twice; names must be unique")
+        fail_if(len(set(names)) < len(names), "loads: a name is used twice; names must be unique")
         for name in self.laws.keys() - set(self.compared):
             raise ConfigurationError(
                 f"laws.{name}: this scenario does not run this law; it runs {', '.join(self.compared)}"

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from headgate.advice.identity import EVERY_AGENT
 from headgate.advice_control import LawSettings
-from headgate.errors import ConfigurationError
+from headgate.errors import fail_if, naming
 from lab.profile import Profile
 from lab.ranges import Section
 from lab.rates.laws import LAWS
@@ -95,20 +95,19 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
         """Raise `ConfigurationError` for values that do not go together."""
         super().check()
         for name in self.compared:
-            if name not in LAWS:
-                raise ConfigurationError(f"unknown law {name!r}; expected one of {', '.join(LAWS)}")
-        if self.warmup >= self.ticks:
-            raise ConfigurationError(f"warmup: must be less than ticks, {self.ticks}, got {self.warmup}")
+            fail_if(name not in LAWS, f"unknown law {name!r}; expected one of {', '.join(LAWS)}")
+        fail_if(self.warmup >= self.ticks, f"warmup: must be less than ticks, {self.ticks}, got {self.warmup}")
         period = self.law_settings().period
-        if self.tick > period:
-            raise ConfigurationError(f"tick: must be at most a tenth of max_age, {period:g} s, got {self.tick:g}")
+        fail_if(self.tick > period, f"tick: must be at most a tenth of max_age, {period:g} s, got {self.tick:g}")
         size = sum(agents.count for agents in self.agents) * self.ticks
-        if size > MAX_AGENT_TICKS_OF_RATES:
-            raise ConfigurationError(
-                f"{size:,} agents times ticks are more than {MAX_AGENT_TICKS_OF_RATES:,}; use fewer of one"
-            )
-        if len({agents.name for agents in self.agents}) < len(self.agents):
-            raise ConfigurationError("agents: two groups have the same name; give each its own")
+        fail_if(
+            size > MAX_AGENT_TICKS_OF_RATES,
+            f"{size:,} agents times ticks are more than {MAX_AGENT_TICKS_OF_RATES:,}; use fewer of one",
+        )
+        fail_if(
+            len({agents.name for agents in self.agents}) < len(self.agents),
+            "agents: two groups have the same name; give each its own",
+        )
         for agents in self.agents:
             _check_profile(f"agents.{agents.name}.demand", agents.demand, agents.repeat)
         _check_profile("changes", self.changes)
@@ -116,7 +115,5 @@ class RateScenario(Scenario, frozen=True, kw_only=True):
 
 
 def _check_profile(key: str, value: float | Points, repeat: float | None = None) -> None:
-    try:
+    with naming(key):
         profile(value, repeat)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{key}: {error}") from None

@@ -120,7 +120,13 @@ class _World:
         scenario, now = self._scenario, START + time
         if self._restart is not None and time >= self._restart:
             self._restart = None
-            self._law = self._kind(scenario.law_settings(), start=self._restart_entries())
+            self._law = self._kind(
+                scenario.law_settings(),
+                start=[
+                    msgspec.structs.replace(entry, fraction=min(1.0, scenario.restart_error * entry.fraction))
+                    for entry in self._law.entries
+                ],
+            )
             self._law.update(now=now, capacity=scenario.capacity)
         middle = time + scenario.tick / 2
         people = self._people.value(middle) * scenario.capacity
@@ -142,13 +148,6 @@ class _World:
             name: sum(values[self._scenario.warmup :]) / len(values[self._scenario.warmup :])
             for name, values in self.values.items()
         }
-
-    def _restart_entries(self) -> list[Entry]:
-        """Return the entries that the restarted law starts with."""
-        return [
-            msgspec.structs.replace(entry, fraction=min(1.0, self._scenario.restart_error * entry.fraction))
-            for entry in self._law.entries
-        ]
 
     def _measured(self, capacity: float) -> float:
         """Return the capacity as the law measures it."""

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import ConfigurationError
-from lab.scenario import is_suite, parse, read, suites
+from lab.scenario import SUITES, is_suite, parse, read
 
 TEXT = """\
 description = "Two loads at a server."
@@ -127,7 +127,7 @@ def test_an_invalid_change_is_an_error_with_the_file_and_the_key(file, change, r
 
 
 def test_every_scenario_of_the_lab_is_read_and_has_a_name_of_its_own():
-    for suite in suites():
+    for suite in SUITES:
         scenarios = read(suite)
         assert len({one.name for one in scenarios}) == len(scenarios) > 10
         for one in scenarios:
