@@ -8,7 +8,7 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.proxy.http2_limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW, FrameGuard, Http2Error, ReceiveWindow
+from headgate.proxy.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW, FrameGuard, Http2Error, ReceiveWindow
 from tests.e2e.http2_attacks import connect, literal
 from tests.e2e.http2_client import PREFACE, bounded
 from tests.e2e.tunnels import target_running, until

@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 from headgate.errors import ProtocolError
 from headgate.http.h1.request import RequestBuffer, RequestHead, RequestLimits, parse_request_head
-from headgate.proxy.abuse import AbuseLimiter
 from headgate.proxy.connect import AcceptedConnect, ConnectRequest, RefusedConnect, Services
+from headgate.proxy.limits import AbuseLimiter
 from headgate.proxy.poller import READ, WRITE
 from headgate.proxy.sockets import WOULD_BLOCK, record_overhead, reset, shutdown_write
 

@@ -1,6 +1,6 @@
 """Client connections that speak HTTP/2, with a tunnel in each stream.
 
-The library h2 has the protocol, without I/O; `http2_limits` guards it. `parse_request` checks the field lines of a
+The library h2 has the protocol, without I/O; `limits` guards it. `parse_request` checks the field lines of a
 request (RFC 9113, section 8.3): a head that is malformed in HTTP/1.1 is malformed here too.
 
 In one turn a connection reads what there is, up to a limit; handles the events of h2; writes what arrived for each
@@ -49,7 +49,7 @@ from hyperframe.frame import GoAwayFrame
 from headgate.errors import HeadgateError
 from headgate.http.fields import LOWER_CASE_TOKEN
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, CloseReason, ConnectRequest, RefusedConnect, Services
-from headgate.proxy.http2_limits import (
+from headgate.proxy.limits import (
     FRAME_HEADER,
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,

@@ -14,8 +14,8 @@ from headgate.advice_control import Entry, HistoryLaw, LawSettings, Reason, docu
 from headgate.config import Configuration
 from headgate.config.advice_section import AdviceSection
 from headgate.observe import AdviceState
-from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalClasses, ArrivalMeter
+from headgate.origin.gateway.responses import AdviceResource
 
 _DOWN: Final = 0.2
 """The part of a period's requests that did not reach the origin, from which on it counts as down."""

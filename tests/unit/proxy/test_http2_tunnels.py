@@ -11,7 +11,7 @@ import pytest
 from hyperframe.frame import DataFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import DEFAULT_IDLE, AcceptedConnect, ConnectRequest, RefusedConnect
-from headgate.proxy.http2_limits import INITIAL_WINDOW
+from headgate.proxy.limits import INITIAL_WINDOW
 from tests.e2e.http2_client import Tunnel
 from tests.e2e.tunnels import StubDecision, until
 from tests.unit.proxy.connected import Connected, connected

@@ -6,7 +6,7 @@ import pytest
 from hyperframe.frame import DataFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
 from headgate.proxy.connect import RefusedConnect
-from headgate.proxy.http2_limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
+from headgate.proxy.limits import INITIAL_WINDOW, MAX_CONNECTION_WINDOW
 from headgate.proxy.poller import MAX_BUFFERED
 from tests.e2e.http2_client import WIDEST
 from tests.e2e.tunnels import StubDecision, Target, target_running, until

@@ -11,11 +11,10 @@ import msgspec
 from headgate.http.h1 import RequestHead
 from headgate.limit import Accounting, Gatekeeper
 from headgate.limit.concurrency import Priority
-from headgate.origin.gateway.advice_resource import AdviceResource
 from headgate.origin.gateway.arrivals import ArrivalMeter
 from headgate.origin.gateway.forwarding import ClientInfo
 from headgate.origin.gateway.record import GatewayCounters, RequestRecord
-from headgate.origin.gateway.responses import Respond, gateway_problem
+from headgate.origin.gateway.responses import AdviceResource, Respond, gateway_problem
 from headgate.origin.identify import ClientAddress, Identify, client_address
 from headgate.origin.pages import Pages
 from headgate.origin.request_info import RequestInfo

@@ -1,7 +1,7 @@
 import pytest
 
 from headgate.http.h1 import RequestHead
-from headgate.origin.gateway.advice_resource import AdviceResource
+from headgate.origin.gateway.responses import AdviceResource
 from tests.unit.origin.gateway.stub import parse_request
 
 HALF = b'[{"user_agent":"*","fraction":0.5}]'

@@ -16,14 +16,14 @@ from hyperframe.frame import (
     SettingsFrame,
 )
 
-from headgate.proxy import abuse as module
-from headgate.proxy.abuse import ABUSE_LIMITS, AbuseKind, AbuseLimit
-from headgate.proxy.http2_limits import (
+from headgate.proxy import limits as module
+from headgate.proxy.limits import (
     INITIAL_WINDOW,
     MAX_CONNECTION_WINDOW,
     MAX_CONTINUATIONS,
     MAX_FRAME_SIZE,
     MAX_HEADER_BLOCK_SIZE,
+    AbuseKind,
     FrameGuard,
     Http2Error,
     ReceiveWindow,
@@ -172,7 +172,7 @@ COUNTED = [
 
 @pytest.mark.parametrize(("frame", "kind"), COUNTED)
 def test_frames_are_counted_by_their_kind(frame: bytes, kind: AbuseKind) -> None:
-    guarding, most = guard(9), int(ABUSE_LIMITS[kind].burst) - (kind == "settings")
+    guarding, most = guard(9), int(module.ABUSE_LIMITS[kind].burst) - (kind == "settings")
     passed(guarding, SETTLED + most * frame)
     with pytest.raises(Http2Error, match=f"too many {kind}"):
         passed(guarding, frame)
@@ -209,19 +209,19 @@ def borne(counted: FrameGuard, kind: AbuseKind, *, now: float, step: float = 0) 
     return next(numbers) - 1
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ABUSE_LIMITS if kind not in {"head bytes", "late DATA"}])
+@pytest.mark.parametrize("kind", [kind for kind in module.ABUSE_LIMITS if kind not in {"head bytes", "late DATA"}])
 def test_a_burst_and_a_rate_are_allowed(kind: AbuseKind) -> None:
-    allowance = ABUSE_LIMITS[kind]
+    allowance = module.ABUSE_LIMITS[kind]
     counted = guard()
     assert borne(counted, kind, now=50.0) == allowance.burst
     then = allowance.burst / allowance.per_second  # and nothing is remembered
     assert borne(counted, kind, now=50.0 + 2 * then) == allowance.burst
     other: AbuseKind = "pings" if kind == "settings" else "settings"
-    assert borne(counted, other, now=50.0) == ABUSE_LIMITS[other].burst
+    assert borne(counted, other, now=50.0) == module.ABUSE_LIMITS[other].burst
 
 
 def test_the_rate_is_allowed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ABUSE_LIMITS", {"pings": AbuseLimit(2, 8)})
+    monkeypatch.setattr(module, "ABUSE_LIMITS", {"pings": module.AbuseLimit(2, 8)})
     counted = guard()
     for number in range(1000):
         list(counted.filter(memoryview(b""), now=number / 8))
@@ -235,4 +235,4 @@ def test_refunds_are_subtracted() -> None:
     for _ in range(10_000):
         counted.count("WINDOW_UPDATE")
         counted.abuse.add("WINDOW_UPDATE", -4, now=0.0)
-    assert borne(counted, "WINDOW_UPDATE", now=0) == ABUSE_LIMITS["WINDOW_UPDATE"].burst
+    assert borne(counted, "WINDOW_UPDATE", now=0) == module.ABUSE_LIMITS["WINDOW_UPDATE"].burst
