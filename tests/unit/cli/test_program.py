@@ -98,7 +98,7 @@ def test_wrong_use_is_one_sentence_and_exit_2(capsys):
 
 @pytest.mark.parametrize(("words", "extra"), [(["proxy", "--plaintext"], "proxy"), (["serve"], "gate")])
 def test_a_missing_library_of_the_servers_names_the_extra_to_install(words, extra):
-    with pytest.raises(MissingExtra, match=rf"headgate\[{extra}\]"), program._missing_extra(words):
+    with pytest.raises(MissingExtra, match=rf"'\.\[{extra}\]'$"), program._missing_extra(words):
         raise ModuleNotFoundError(name="zmq")
 
 
