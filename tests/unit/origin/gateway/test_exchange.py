@@ -120,10 +120,11 @@ def started(one: RequestHead, *received: bytes) -> Harness:
 
 def test_a_whole_response_ends_the_exchange() -> None:
     harness = started(request())
+    harness.context.pool.health.failures = 1
     assert harness.origin.take() == HEAD
     harness.upstream.data_received(RESPONSE)
     assert harness.client.calls == [("whole", RESPONSE)]
-    assert harness.context.pool.idle == [harness.upstream]
+    assert (harness.context.pool.idle, harness.context.pool.health.failures) == ([harness.upstream], 0)
     record = harness.record
     assert (record.upstream, record.upstream_status, record.status, record.bytes) == ("192.0.2.200:80", 200, 200, 2)
     assert record.upstream_start == record.upstream_first_byte == harness.context.now
@@ -151,6 +152,7 @@ def test_the_connection_is_kept_as_the_request_asks(
         (b"GET / HTTP/1.0", b"Transfer-Encoding: chunked", b"Connection: close\r\n\r\n", False),
         (b"GET / HTTP/1.1", b"X: y", b"X: y\r\nTransfer-Encoding: chunked\r\n\r\n", True),
         (b"HEAD / HTTP/1.1", b"Content-Length: 9", b"Content-Length: 9\r\n\r\n", True),
+        (b"HEAD / HTTP/1.1", b"Content-Length: 0", b"Content-Length: 0\r\n\r\n", True),
         (b"HEAD / HTTP/1.1", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked\r\n\r\n", True),
     ],
 )
@@ -192,6 +194,7 @@ def test_a_response_without_a_date_gets_one() -> None:
 
 INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n"
+NO_BODY = b"HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"
 UNBOUNDED = b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhi"
 
 
@@ -202,6 +205,7 @@ UNBOUNDED = b"HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhi"
         ((CHUNKED + b"2\r\nhi\r\n0\r\nX: y\r\n\r\n",), CHUNKED + b"2\r\nhi\r\n0\r\nx: y\r\n\r\n"),
         ((INTERIM + INTERIM + RESPONSE,), INTERIM + INTERIM + RESPONSE),
         ((INTERIM + RESPONSE[:9], RESPONSE[9:]), INTERIM + RESPONSE),
+        ((INTERIM + NO_BODY,), INTERIM + NO_BODY),
     ],
 )
 def test_a_response_is_relayed_as_it_comes(pieces: tuple[bytes, ...], written: bytes) -> None:
@@ -484,19 +488,14 @@ def test_a_timeout_is_504_before_the_response_and_a_broken_response_within_it() 
         assert harness.origin.aborted
 
 
-def test_after_an_early_response_the_origin_does_not_receive_the_rest_of_the_body() -> None:
-    harness = started(request(*POST), RESPONSE)
-    assert harness.client.calls == [("complete", True, True)]
-    assert harness.origin.aborted
-
-
-def test_a_connection_with_unsent_bytes_is_not_given_back() -> None:
+@pytest.mark.parametrize(("sent", "buffered"), [(b"", 0), (b"hello", 1)])
+def test_an_origin_that_has_not_taken_the_whole_body_is_left_after_its_response(sent: bytes, buffered: int) -> None:
     harness = started(request(*POST))
-    harness.exchange.feed(b"hello")
-    harness.origin.buffered = 1
+    harness.exchange.feed(sent)
+    harness.origin.buffered = buffered
     harness.upstream.data_received(RESPONSE)
-    assert harness.origin.aborted
-    assert harness.context.pool.idle == []
+    assert harness.client.calls == [("complete", True, not sent)]
+    assert (harness.origin.aborted, harness.context.pool.idle) == (True, [])
 
 
 def test_interim_responses_reach_http_1_1_clients_only() -> None:
