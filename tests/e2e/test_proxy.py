@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -108,8 +109,9 @@ def test_advice_at_connect(tmp_path, case):
             origin.answer("www.example.org", status=case["status"], body=case["body"], **fields)
         with proxy(tmp_path, "--brand", "TollKeeper", origin=origin, admin=False) as running:
             if isinstance(case["connect"], str):  # a tenth of the clients
-                first, again = ([running.ask(source=one).status for one in sources(200)] for _ in range(2))
-                assert first == again
+                start, found = time.time(), [running.ask(source=one).status for one in [*sources(200)] * 2]
+                first, again = found[:200], found[200:]
+                assert first == again or start // 600 != time.time() // 600  # then it is drawn anew
                 assert 3 < first.count(200) < 50
                 assert first.count(403) == 200 - first.count(200)
             else:
