@@ -129,23 +129,19 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return None
 
 
-def rewrite_a_part(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Rewrite a part of all test modules in each of several processes, as pytest does before it executes one.
 
     In a fresh clone each would else rewrite all of them, at the same time: 10 s of processor time for each process.
     """
-    number, count = int(config.workerinput["workerid"][2:]), config.workerinput["workercount"]  # type: ignore[attr-defined]  # of xdist
+    if not hasattr(config, "workerinput") or config.option.file_or_dir:
+        return
+    number, count = int(config.workerinput["workerid"][2:]), config.workerinput["workercount"]
     for path in sorted(TESTS.rglob("test_*.py"))[number::count]:
         cache = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
         if rewrite._read_pyc(path, cache) is None and rewrite.try_makedirs(cache.parent):
             status, code = rewrite._rewrite_test(path, config)
             rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, status, cache)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Share the work that all processes need."""
-    if hasattr(config, "workerinput") and not config.option.file_or_dir:
-        rewrite_a_part(config)
 
 
 @pytest.hookimpl(trylast=True)
