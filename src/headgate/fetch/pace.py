@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 def in_daemon_thread(function: Callable[[], _Result], name: str) -> Future[_Result]:
     """Call `function` in a thread, in a copy of the caller's context; return what becomes of it.
 
-    Unlike a thread of an executor, it does not keep the process running when nobody waits any more.
+    Unlike a thread of an executor, it does not keep the process running when its result is not awaited any more.
     """
     outcome: Future[_Result] = Future()
     context = copy_context()
