@@ -402,12 +402,11 @@ def run_server(server: Server) -> int:
         if manager.watchdog:
             server.start_task(watchdog())
         running_loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            running_loop.add_signal_handler(number, lifecycle.reload if number is signal.SIGHUP else lifecycle.stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            running_loop.add_signal_handler(number, lifecycle.stop)
+        # Not by the loop: it restores the default action, which would end the process as if it had failed.
+        signal.signal(signal.SIGHUP, lambda *_: running_loop.call_soon_threadsafe(lifecycle.reload))
         await lifecycle.run()
-        # From here on, the default action would end the process as if it had failed; it comes back for a moment.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
-        running_loop.remove_signal_handler(signal.SIGHUP)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return 0
 
