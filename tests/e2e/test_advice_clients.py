@@ -107,15 +107,14 @@ def by_aiohttp(courtesy: Courtesy, world: World) -> int:
         jar = aiohttp.CookieJar()
         jar.update_cookies({"session": "secret"}, yarl.URL(URL))
         async with (
-            aiohttp.ClientSession(
-                middlewares=[Middleware(courtesy)],
-                cookie_jar=jar,
-                headers={"X-Key": "secret"},
-                trust_env=True,  # so that it also reads .netrc
+            aiohttp.ClientSession(  # with `trust_env`, it also reads .netrc
+                middlewares=[Middleware(courtesy)], cookie_jar=jar, headers={"X-Key": "secret"}, trust_env=True
             ) as session,
             session.get(URL, proxy=world.proxy.url, ssl=world.tls) as response,
         ):
-            return response.status
+            status = response.status
+        await asyncio.sleep(0.25)  # aiohttp ends TLS connections after the session is closed
+        return status
 
     return asyncio.run(ask())
 
