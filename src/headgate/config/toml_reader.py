@@ -112,7 +112,7 @@ def _place_of(key: str, path: str) -> str:
     if headings := [heading for heading, name in places if name == key]:
         return f"it belongs under {' or '.join(headings)}"
     word = key.lower().replace("-", "_")
-    table = re.sub(r"\[.*?\]", "", path)
+    table = re.sub(r"\[[^\[\]]*\]", "", path)
     others = {
         f"{heading.strip('[]')}_{name}".replace(".", "_"): f"{heading} {name}"
         for heading, name in places
