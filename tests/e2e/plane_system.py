@@ -87,10 +87,10 @@ class TimedNode(Node):
         self.restarts: list[float] = []
         """Monotonic seconds."""
 
-    def start(self) -> None:
-        """Start a process, and wait until it serves."""
+    def launch(self) -> None:
+        """Start a process."""
         self.restarts.append(time.monotonic())
-        super().start()
+        super().launch()
 
 
 class ServerNode(TimedNode):

@@ -34,14 +34,14 @@ def test_under_ten_times_the_capacity_people_are_served_and_without_headgate_the
     without, limited = phases["overload_without"], phases["overload_with"]
     assert without["fraction"] is None
     assert phases["calm"]["fraction"] == phases["recovery"]["fraction"] == 1.0
-    # Everything is in one process: a busy machine offers less than the ten times that are planned, and is no overload.
-    if min(without["offered"], limited["offered"]) > 4 * limited["capacity"]:
-        assert without["people_served"] < 0.5 < 0.9 < limited["people_served"]
-        assert limited["people_p99_ms"] < without["people_p99_ms"] == 1000
-        assert limited["goodput"] > max(50.0, without["goodput"])
-        assert limited["fraction"] < 0.5
     assert phases["outage"]["goodput"] == 0.0
     assert phases["recovery"]["people_served"] > 0.9
+    if min(without["offered"], limited["offered"]) <= 4 * limited["capacity"]:
+        pytest.skip("everything is in one process, which was too busy to offer the overload")
+    assert without["people_served"] < 0.5 < 0.9 < limited["people_served"]
+    assert limited["people_p99_ms"] < without["people_p99_ms"] == 1000
+    assert limited["goodput"] > max(50.0, without["goodput"])
+    assert limited["fraction"] < 0.5
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
