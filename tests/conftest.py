@@ -95,8 +95,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Run more processes than cores with `-n auto`: much of the time, tests wait for programs and timeouts."""
-    return 2 * (os.cpu_count() or 1) + 2
+    """Run more processes than cores with `-n auto`, since tests wait for programs; fewer for the deep, timed ones."""
+    return 2 * (os.cpu_count() or 1) + (2 if config.option.markexpr == "not deep" else 0)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
