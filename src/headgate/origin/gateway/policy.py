@@ -129,11 +129,9 @@ def decide(
         counters.advice_served += 1
         record.reason = "advice"
         return policy.advice.respond(request)
-    if policy.local is not None:
-        response = policy.local(request)
-        if response is not None:
-            record.reason = "local"
-            return response
+    if policy.local is not None and (response := policy.local(request)) is not None:
+        record.reason = "local"
+        return response
     domain, identifier = policy.routes.only, client.identifier
     if domain is None or identifier is None or policy.challenged:
         record.accounting = accounting = _admit_by_route(record, request, client, counters)
@@ -156,8 +154,7 @@ def _admit_by_route(
 ) -> Accounting | None:
     """Decide on a request in the domains of its route; None without one, and for one that is challenged."""
     policy, known = client.policy, client.identifier
-    lines = _SIGNATURES.findall(request.raw) if policy.agents is not None else ()
-    if policy.agents is not None and len(lines) >= _SIGNATURE_LINES:
+    if policy.agents is not None and len(lines := _SIGNATURES.findall(request.raw)) >= _SIGNATURE_LINES:
         key = (request.host, *lines)
         record.agent = policy.agents.cached(key, now=record.received) or policy.agents.agent_of(
             _info(request, client), policy.trusted, now=record.received, key=key
@@ -247,10 +244,20 @@ def _denial(accept: bytes | None, page: str) -> Response:
 
 def _address(request: RequestHead, client: ClientView) -> str:
     """Return the address of the client, which trusted proxies name."""
-    info = client.info
-    return client.policy.trusted.address(_info(request, client)) if info.trusted else info.address
+    return client.policy.trusted.address(_info(request, client)) if client.info.trusted else client.info.address
 
 
 def _info(request: RequestHead, client: ClientView, agent: str = "") -> RequestInfo:
     path, _, query = request.target.partition(b"?")
-    return RequestInfo(request.method, path, request.host, request.fields, client.info.address, query, agent)
+    return _InfoOfHead(request.method, path, request.host, [], client.info.address, query, agent, head=request)
+
+
+class _InfoOfHead(RequestInfo, kw_only=True):
+    """Splits the fields of a head when they are read first: that takes longer than the rules that need none."""
+
+    head: RequestHead
+
+    @property  # type: ignore[misc]
+    def fields(self) -> list[tuple[bytes, bytes]]:  # type: ignore[override]
+        """Every field line in order."""
+        return self.head.fields
