@@ -277,8 +277,8 @@ class AdminApplication(Generic[_State]):
             if not self._has_logged_host:
                 self._has_logged_host = True
                 self._log(f"the admin listener refuses requests for the host {host['host']!r:.300}; see admin.hosts")
-            names = "loopback names, such as localhost," if self._loopback_only else "addresses, names without a dot"
-            message = f"this listener answers only requests for {names} and for admin.hosts\n"
+            names = "loopback names, such as localhost" if self._loopback_only else "addresses, names without a dot"
+            message = f"this listener answers only requests for {names}, and the names in admin.hosts\n"
             return Answer(message, HTTPStatus.MISDIRECTED_REQUEST)
         if not scope["path"].startswith("/"):
             return Answer("the request target must be a path\n", HTTPStatus.BAD_REQUEST)

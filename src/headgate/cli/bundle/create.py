@@ -243,8 +243,9 @@ def convert(
     """Convert a bundle to another version of the format.
 
     Responses are copied byte for byte. Signatures of responses stay valid between b1 and draft-01, and are left out of
-    b2, which has no variants either. b1 and draft-01 need a primary URL, a manifest and absolute URLs: --base-url
-    resolves the relative ones of a b2. An integrity block is left out, since it signs other bytes.
+    b2. A bundle with variants is not converted to b2, which lacks them. b1 and draft-01 need a primary URL, a manifest
+    and absolute URLs: --base-url resolves the relative ones of a b2. An integrity block is left out, since it signs
+    other bytes.
 
     \b
     headgate bundle convert --profile compat old.wbn --version b2 -o new.wbn
