@@ -253,11 +253,11 @@ def _info(request: RequestHead, client: ClientView, agent: str = "") -> RequestI
 
 
 class _InfoOfHead(RequestInfo, kw_only=True):
-    """Splits the fields of a head when they are read first: that takes longer than the rules that need none."""
+    """What rules need of a head. Its fields are split only when one is read: that costs more than most rules."""
 
     head: RequestHead
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # it hides the attribute
     def fields(self) -> list[tuple[bytes, bytes]]:  # type: ignore[override]
-        """Every field line in order."""
+        """Every field line in order: (name in lower case, value)."""
         return self.head.fields
